@@ -1,0 +1,42 @@
+"""Rows that are ready to batch: numbered, with a length each, and an account of what was cut or dropped."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Protocol
+
+if TYPE_CHECKING:
+    import numpy as np
+
+
+@dataclass(frozen=True)
+class EncodeReport:
+    """Where every row and token went (conservation: in = kept + cut + dropped)."""
+
+    rows_in: int
+    rows_kept: int
+    rows_without_targets: int
+    """Dropped: nothing supervised was left, for example because the prompt alone fills the limit."""
+    rows_truncated: int
+    tokens_in: int
+    tokens_cut: int
+    """Tokens cut from kept rows."""
+    tokens_dropped: int
+    """Tokens of dropped rows."""
+    supervised_tokens: int
+    lengths: tuple[int, int, int] = (0, 0, 0)
+    """Median, 95th percentile and longest row before truncation, in tokens."""
+    dropped_examples: tuple[int, ...] = ()
+    """Numbers of the first dropped rows (at most 20), for messages."""
+
+
+class Samples(Protocol):
+    """Encoded rows. Lengths are tokens for text and 1 for rows without tokens."""
+
+    report: EncodeReport
+
+    @property
+    def lengths(self) -> np.ndarray[Any, np.dtype[np.int64]]:
+        """Length of each row, [R]."""
+
+    def __len__(self) -> int: ...

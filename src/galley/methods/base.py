@@ -1,0 +1,82 @@
+"""The seam between a method and everything else: examples to samples, samples to a batch, a batch to a loss."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol
+
+from pydantic import BaseModel, ConfigDict
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from galley.data.batch import Batch
+    from galley.data.examples import Example
+    from galley.data.samples import Samples
+    from galley.models.spec import ModelKind
+
+ModelRole = Literal["reference", "value", "rollout"]
+"""Models that a method may need beside the policy."""
+
+
+class MethodConfig(BaseModel):
+    """Base of every method's own settings: under 20 fields, frozen, unknown keys refused."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
+
+
+@dataclass(frozen=True)
+class Loss:
+    """A sum and what it is summed over. Engines divide once, over the whole optimiser step; nobody else rescales.
+
+    Args:
+        total: scalar tensor, the sum over `denominator` units (for example of -log p over supervised tokens).
+        denominator: number of units in this micro-batch, the method's `unit`; may be 0.
+        metrics: name to (sum, count), combined over micro-batches by adding both.
+    """
+
+    total: Tensor
+    denominator: int
+    metrics: Mapping[str, tuple[float, float]] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Encoding:
+    """What `encode` needs beside the examples, so that the result can be cached under a key made of all of it."""
+
+    tokenizer: Any
+    max_length: int
+    fingerprint: str
+    """Hash of rows, tokenizer and template: the cache key is made of this and of the method's settings."""
+    labels: tuple[str, ...] = ()
+
+
+class Method(Protocol):
+    """One way to learn. Declarations are class attributes and are read without importing torch.
+
+    A method file defines `METHOD = TheClass`; `TheClass(config)` is one job's method.
+    """
+
+    name: ClassVar[str]
+    tasks: ClassVar[tuple[str, ...]]
+    """Recipe tasks that this method is the default for."""
+    model_kinds: ClassVar[tuple[ModelKind, ...]]
+    unit: ClassVar[str]
+    """What the denominator counts, e.g. `supervised tokens`."""
+    paper: ClassVar[str]
+    Config: ClassVar[type[MethodConfig]]
+
+    def __init__(self, config: Any) -> None: ...
+
+    def needs(self) -> frozenset[ModelRole]:
+        """Other models that the engine must place."""
+
+    def encode(self, examples: Sequence[Example], encoding: Encoding) -> Samples:
+        """Rows that can be learned, as samples with lengths; what is cut or dropped is counted in it."""
+
+    def batch(self, samples: Samples, rows: Sequence[int]) -> Batch:
+        """The tensors of these rows as one micro-batch."""
+
+    def loss(self, model: Any, batch: Batch) -> Loss:
+        """Sum of the loss over the micro-batch, with its denominator."""

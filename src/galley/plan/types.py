@@ -1,0 +1,138 @@
+"""The plan: every decision with its reason, what it will cost, and what lost. Pure data, stored as plan.json."""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+from pydantic import BaseModel, ConfigDict
+
+from galley.recipe.schema import OptimizerName, Precision, ScheduleName, Tuning
+
+
+class PlanPart(BaseModel):
+    """A frozen piece of the plan."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+class Decision(PlanPart):
+    """One decision, in words a user understands.
+
+    Example: key `tuning`, value `lora`, because `full tuning needs 2.1 GiB of 1.4 GiB`, would_change_if `memory >= 2.1 GiB`.
+    """
+
+    key: str
+    value: str
+    because: str
+    would_change_if: str = ""
+    pinned: bool = False
+    """The recipe asked for it."""
+
+
+class Hardware(PlanPart):
+    """Where the job runs: detected, or named in the recipe."""
+
+    name: str
+    device: str
+    """cpu, cuda or mps."""
+    num_devices: int = 1
+    num_nodes: int = 1
+    memory_bytes: int
+    """Memory of one device that may be used (host memory for cpu)."""
+    cores: int = 1
+    features: tuple[str, ...] = ()
+    """Instruction sets or capabilities that matter, e.g. amx_bf16, avx512_bf16."""
+
+
+class AdapterPlan(PlanPart):
+    """A low-rank adapter."""
+
+    rank: int
+    alpha: float
+    dropout: float = 0.0
+    targets: str | tuple[str, ...] = "all-linear"
+
+
+class OptimizerPlan(PlanPart):
+    """Optimiser and schedule, all decided."""
+
+    name: OptimizerName
+    learning_rate: float
+    weight_decay: float
+    betas: tuple[float, float]
+    epsilon: float = 1e-8
+    clip: float
+    """Largest gradient norm; 0 is off."""
+    schedule: ScheduleName
+    warmup_steps: int
+    decay_steps: int
+    """Last steps over which a wsd schedule decays."""
+
+
+class BatchPlan(PlanPart):
+    """How a step is made up. `global_*` define the update; `micro_*` only how it is computed."""
+
+    global_batch_rows: int
+    micro_batch_rows: int
+    micro_batch_tokens: int
+    max_length_tokens: int
+    packing: bool = True
+    shared_prefix: bool = True
+
+
+class Predicted(PlanPart):
+    """What the plan expects, as ranges (low, likely, high)."""
+
+    memory_parts: dict[str, int] = {}
+    """Bytes by part: weights, gradients, optimizer, activations, logits, runtime."""
+    memory_bytes: tuple[int, int, int] = (0, 0, 0)
+    tokens_per_second: tuple[float, float, float] = (0.0, 0.0, 0.0)
+    seconds: tuple[float, float, float] = (0.0, 0.0, 0.0)
+    disk_bytes: int = 0
+
+
+class Alternative(PlanPart):
+    """A plan that lost, and why."""
+
+    summary: str
+    lost_because: str
+
+
+class Plan(PlanPart):
+    """Everything that the engine and the loop need to know; nothing is decided after it."""
+
+    task: str
+    method: str
+    method_options: dict[str, Any] = {}
+    model: str
+    engine: str = "single"
+    hardware: Hardware
+    device: str
+    threads: int
+    tuning: Tuning
+    adapter: AdapterPlan | None
+    precision: Precision
+    fast_path: bool = True
+    """Use the hand-written step when the loaded model passes its check."""
+    compile: Literal["none", "block"] = "none"
+    checkpointing: Literal["none", "full"] = "none"
+    batch: BatchPlan
+    optimizer: OptimizerPlan
+    rows: int
+    """Training rows."""
+    epochs: float
+    steps: int
+    """Optimiser steps of the whole training = scheduler steps."""
+    minutes: float | None = None
+    evaluate_every: int
+    checkpoint_every: int
+    """Steps; 0 leaves it to time (about every two minutes)."""
+    seed: int
+    exact: bool
+    """Whether rows and tokens were counted by the tokenizer (else estimated from characters)."""
+    tokens: int
+    """Tokens of one epoch, counted or estimated."""
+    decisions: tuple[Decision, ...]
+    predicted: Predicted
+    alternatives: tuple[Alternative, ...] = ()
+    warnings: tuple[str, ...] = ()
