@@ -1,6 +1,7 @@
 """Errors with codes, registries, units and the console: what every other package may use."""
 
 from galley.base.errors import ERROR_CODES, ErrorCode, Exit, GalleyError
+from galley.base.observer import Fact, Observer, SilentObserver
 from galley.base.registry import Registry
 from galley.base.units import GIB, MIB, format_bytes, format_count, format_duration, parse_bytes, parse_count
 
@@ -10,8 +11,11 @@ __all__ = [
     "MIB",
     "ErrorCode",
     "Exit",
+    "Fact",
     "GalleyError",
+    "Observer",
     "Registry",
+    "SilentObserver",
     "format_bytes",
     "format_count",
     "format_duration",
