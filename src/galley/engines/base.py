@@ -7,8 +7,6 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 
 if TYPE_CHECKING:
-    from torch import Tensor
-
     from galley.data.batch import Batch
     from galley.methods.base import Loss
     from galley.models.base import Model
@@ -33,6 +31,7 @@ class StepResult:
         num_rows: dataset rows consumed.
         metrics: method metrics as means.
         applied: False when the update was withheld because loss or gradient was not finite.
+        untrained: trainable tensors that got no gradient in this step.
     """
 
     loss: float
@@ -42,6 +41,7 @@ class StepResult:
     num_rows: int
     metrics: Mapping[str, float]
     applied: bool = True
+    untrained: tuple[str, ...] = ()
 
 
 class Engine(Protocol):
@@ -71,10 +71,3 @@ class Engine(Protocol):
 
     def close(self) -> None:
         """Release devices and processes."""
-
-
-def gradient_norm(grads: Sequence[Tensor]) -> Tensor:
-    """L2 norm over all gradients, float32 scalar."""
-    import torch
-
-    return torch.linalg.vector_norm(torch.stack([torch.linalg.vector_norm(g.float()) for g in grads]))

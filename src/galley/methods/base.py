@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol, TypeAlias
 
 from pydantic import BaseModel, ConfigDict
 
@@ -14,8 +14,10 @@ if TYPE_CHECKING:
     from galley.data.batch import Batch
     from galley.data.examples import Example
     from galley.data.samples import Samples
-    from galley.models.spec import ModelKind
+    from galley.models.base import ModelSettings
+    from galley.models.spec import ModelKind, ModelSpec
 
+Note: TypeAlias = "Callable[[str, str], None]"
 ModelRole = Literal["reference", "value", "rollout"]
 """Models that a method may need beside the policy."""
 
@@ -71,6 +73,15 @@ class Method(Protocol):
 
     def needs(self) -> frozenset[ModelRole]:
         """Other models that the engine must place."""
+
+    def build(self, spec: ModelSpec, settings: ModelSettings, note: Note) -> Any:
+        """The model that `loss` takes, ready to train: loaded, with its adapter, checked.
+
+        Args:
+            spec: which model.
+            settings: how to load it.
+            note: called as note(kind, message) with facts a user should know, such as fall-backs.
+        """
 
     def encode(self, examples: Sequence[Example], encoding: Encoding) -> Samples:
         """Rows that can be learned, as samples with lengths; what is cut or dropped is counted in it."""

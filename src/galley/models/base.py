@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Protocol
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 from galley.models.spec import ModelSpec
 
@@ -40,3 +41,33 @@ class ClassifierModel(Model, Protocol):
 
     def class_logits(self, batch: LabelledBatch) -> Tensor:
         """Scores of the classes, [B, C] float32, differentiable."""
+
+
+@dataclass(frozen=True)
+class ModelSettings:
+    """How to build a model for training: the plan's decisions that concern it, as plain values.
+
+    Args:
+        precision: bf16, fp32 or fp16: numbers that weights are held and computed in.
+        device: torch device on which to load.
+        tuning: name of an entry of `models.adapters`: full, lora, dora, qlora.
+        rank, alpha, dropout, targets: of the adapter; unused when tuning is full.
+        tokenizer: a transformers tokenizer, or None for models without text.
+        labels: class names for classifiers.
+    """
+
+    precision: str
+    device: str
+    tuning: str
+    rank: int = 0
+    alpha: float = 0.0
+    dropout: float = 0.0
+    targets: str | tuple[str, ...] = "all-linear"
+    packing: bool = True
+    shared_prefix: bool = True
+    fast_path: bool = True
+    compile: Literal["none", "block"] = "none"
+    checkpointing: Literal["none", "full"] = "none"
+    seed: int = 0
+    tokenizer: Any = None
+    labels: tuple[str, ...] = ()

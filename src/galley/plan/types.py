@@ -125,6 +125,8 @@ class Plan(PlanPart):
     """Optimiser steps of the whole training = scheduler steps."""
     minutes: float | None = None
     evaluate_every: int
+    evaluate_rows: int = 64
+    """Held-out rows, at most, of each evaluation during training; the last one takes all up to `evaluate.rows`."""
     checkpoint_every: int
     """Steps; 0 leaves it to time (about every two minutes)."""
     seed: int
