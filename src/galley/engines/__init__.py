@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from galley.base import Registry
-from galley.engines.base import Engine, LossFn, OutOfMemory, StepResult
+from galley.engines.base import Engine, LossFn, OutOfMemoryError, StepResult
 
 registry: Registry[type[Engine]] = Registry("galley.engines", attribute="ENGINE", kind="engine")
 
-__all__ = ["Engine", "LossFn", "OutOfMemory", "StepResult", "registry"]
+__all__ = ["Engine", "LossFn", "OutOfMemoryError", "StepResult", "registry"]

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 LossFn: TypeAlias = "Callable[[Batch], Loss]"
 
 
-class OutOfMemory(Exception):
+class OutOfMemoryError(Exception):
     """The micro-batch does not fit; nothing of the step was applied. The loop retries it in smaller pieces."""
 
 
@@ -54,7 +54,7 @@ class Engine(Protocol):
         """One optimiser step: gradients of all micro-batches, divided once by the summed denominators.
 
         Raises:
-            OutOfMemory: and leaves weights, optimiser and random state as before the step.
+            OutOfMemoryError: and leaves weights, optimiser and random state as before the step.
         """
 
     def evaluate(self, loss: LossFn, batches: Sequence[Batch]) -> StepResult:

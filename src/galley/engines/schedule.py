@@ -13,9 +13,9 @@ FINAL_SHARE = 0.1
 def learning_rate(step: int, steps: int, plan: OptimizerPlan) -> float:
     """Learning rate of optimiser step `step`, counted from 0, of `steps` planned ones.
 
-    Warm-up is linear and its first step is already above zero. `cosine` and `linear` fall from the peak to a tenth of it,
-    reached at the last step; `wsd` (warm-up, stable, decay: MiniCPM, arXiv 2404.06395) stays at the peak and then falls
-    linearly to zero just after the last step; `constant` stays.
+    Warm-up is linear and its first step is already above zero. `cosine` and `linear` fall from the peak to a tenth of
+    it, reached at the last step; `wsd` (warm-up, stable, decay: MiniCPM, arXiv 2404.06395) stays at the peak and then
+    falls linearly to zero just after the last step; `constant` stays.
 
     Example:
         >>> plan = OptimizerPlan(name="adamw", learning_rate=1.0, weight_decay=0, betas=(0.9, 0.95), clip=1,

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import lazy_loader
 
-from galley.engines.base import LossFn, OutOfMemory, StepResult
+from galley.engines.base import LossFn, OutOfMemoryError, StepResult
 from galley.engines.optimizer import MasterOptimizer
 
 if TYPE_CHECKING:
@@ -103,7 +103,7 @@ class Single:
 
     @contextmanager
     def _undo_on_exhaustion(self) -> Iterator[None]:
-        """Turn any way of running out of memory into OutOfMemory, with nothing of the step left behind."""
+        """Turn any way of running out of memory into OutOfMemoryError, with nothing of the step left behind."""
         random = self._random_state()
         try:
             yield
@@ -118,7 +118,7 @@ class Single:
         self._set_random_state(random)
         if self.device.type == "cuda":
             torch.cuda.empty_cache()
-        raise OutOfMemory(message)
+        raise OutOfMemoryError(message)
 
 
 class _Sums:

@@ -27,7 +27,7 @@ class LanguageModel(Model, Protocol):
     """A causal language model over packed documents."""
 
     def token_logprobs(self, batch: TokenBatch) -> Tensor:
-        """log p(target | its document so far) for every target, [N] float32, differentiable.
+        """Give log p(target | its document so far) for every target, [N] float32, differentiable.
 
         Documents never see each other, whatever the model's family: a loaded model is checked, and documents are
         padded or run one by one where packing would leak.
