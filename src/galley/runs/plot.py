@@ -1,0 +1,102 @@
+"""A picture of a training: loss and learning rate over the steps."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from galley.runs.folder import RunFolder
+
+_INK, _SOFT, _ACCENT, _GREEN = "#1f2937", "#9ca3af", "#2563eb", "#059669"
+
+
+def loss_plot(run: RunFolder) -> Path | None:
+    """Draw result/loss.png: the training loss light and smoothed, the held-out loss as dots, the learning rate below.
+
+    Args:
+        run: the run, with metrics.
+
+    Returns:
+        The picture, or None when nothing was measured yet.
+
+    Raises:
+        GalleyError: `run-damaged` when metrics.jsonl cannot be read.
+    """
+    records = list(run.metrics())
+    loss = _series(records, "loss")
+    held_out = _series(records, "held_out_loss")
+    if not loss[0] and not held_out[0]:
+        return None
+    path = run.result / "loss.png"
+    path.parent.mkdir(exist_ok=True)
+    _draw(run.name, loss, held_out, _series(records, "learning_rate"), path)
+    return path
+
+
+def smooth(values: Sequence[float], weight: float) -> list[float]:
+    """Exponential moving average without the pull towards its start.
+
+    Args:
+        values: the series.
+        weight: how much of the past stays at each step, from 0 (none) to below 1.
+
+    Source: bias correction of Adam (Kingma & Ba 2015, section 3).
+    """
+    smoothed = []
+    mean, mass = 0.0, 0.0
+    for value in values:
+        mean = weight * mean + (1 - weight) * value
+        mass = weight * mass + (1 - weight)
+        smoothed.append(mean / mass)
+    return smoothed
+
+
+def _series(records: list[dict[str, Any]], name: str) -> tuple[list[int], list[float]]:
+    points = [(r["step"], r[name]) for r in records if "step" in r and isinstance(r.get(name), int | float)]
+    return [step for step, _ in points], [float(value) for _, value in points]
+
+
+def _draw(
+    title: str,
+    loss: tuple[list[int], list[float]],
+    held_out: tuple[list[int], list[float]],
+    rate: tuple[list[int], list[float]],
+    path: Path,
+) -> None:
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(8, 5), dpi=150, layout="constrained")
+    FigureCanvasAgg(figure)
+    top, below = figure.subplots(2, 1, sharex=True, height_ratios=(5, 1))
+    steps, values = loss
+    if steps:
+        weight = 1 - 1 / max(1.0, len(values) / 25)  # averages over about a 25th of the run
+        top.plot(steps, values, color=_SOFT, alpha=0.55, linewidth=0.8)
+        top.plot(steps, smooth(values, weight), color=_ACCENT, linewidth=1.8, label="training")
+    if held_out[0]:
+        top.plot(*held_out, color=_GREEN, linewidth=0.9, alpha=0.5)
+        top.plot(*held_out, color=_GREEN, linestyle="none", marker="o", markersize=5, label="held out")
+    everything = sorted([*values, *held_out[1]])
+    if len(everything) > 20:  # a spike must not flatten everything else
+        high = everything[int(0.99 * (len(everything) - 1))]
+        low = everything[0]
+        if everything[-1] > high + (high - low):
+            top.set_ylim(low - 0.05 * (high - low), high + 0.5 * (high - low))
+    top.set_ylabel("loss", color=_INK)
+    top.legend(frameon=False, loc="upper right", labelcolor=_INK)
+    top.set_title(title, loc="left", color=_INK, fontsize=12, fontweight="bold")
+    below.plot(*rate, color=_INK, linewidth=1.0)
+    below.fill_between(*rate, color=_SOFT, alpha=0.25, linewidth=0)
+    below.set_ylim(bottom=0)
+    below.set_ylabel("learning\nrate", color=_INK, fontsize=8)
+    below.set_xlabel("optimiser step", color=_INK)
+    below.ticklabel_format(axis="y", style="sci", scilimits=(0, 0))
+    for axes in (top, below):
+        axes.spines[["top", "right"]].set_visible(False)
+        axes.spines[["left", "bottom"]].set_color(_SOFT)
+        axes.tick_params(colors=_INK, labelsize=8)
+        axes.grid(axis="y", color=_SOFT, alpha=0.25, linewidth=0.6)
+        axes.margins(x=0.01)
+    figure.savefig(path, metadata={"Software": None})
