@@ -11,15 +11,19 @@ Precision = Literal["bf16", "fp32", "fp16"]
 OptimizerName = Literal["adamw", "adamw-8bit", "adafactor", "muon", "sgd"]
 ScheduleName = Literal["cosine", "linear", "wsd", "constant"]
 
+SHORT_FORMS = {"data": "path", "method": "name", "optimizer": "name"}
+"""Sections that may be written as a bare word, and the key that the word stands for."""
+
 
 class Section(BaseModel):
     """One mapping of the recipe. Unknown keys are mistakes; a value never changes after reading."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
+    model_config = ConfigDict(extra="forbid", frozen=True, strict=True, defer_build=True)
 
 
-def _wrap(key: str) -> BeforeValidator:
+def _short(section: str) -> BeforeValidator:
     """Let a section be written as a bare string: `data: faq.csv` is `data: {path: faq.csv}`."""
+    key = SHORT_FORMS[section]
     return BeforeValidator(lambda value: {key: value} if isinstance(value, str) else value)
 
 
@@ -27,106 +31,122 @@ class DataSection(Section):
     """Where the examples come from and how to read them."""
 
     path: str = Field(description="file, folder, glob, `hub:NAME`, `reasoning-gym:TASK`, `package:NAME`")
-    format: str | None = Field(None, description="data format; recognised by itself when left out")
-    columns: dict[str, str] = Field({}, description="role to column name, e.g. {prompt: question, completion: answer}")
-    system: str | None = Field(None, description="system message put before every conversation")
-    split: str | None = Field(None, description="split of a hub dataset, e.g. train")
-    rows: int | None = Field(None, ge=1, description="use at most this many rows, in order")
+    format: str | None = Field(default=None, description="data format; recognised by itself when left out")
+    columns: dict[str, str] = Field(
+        default={}, description="role to column name, e.g. {prompt: question, completion: answer}"
+    )
+    system: str | None = Field(default=None, description="system message put before every conversation")
+    split: str | None = Field(default=None, description="split of a hub dataset, e.g. train")
+    rows: int | None = Field(default=None, ge=1, description="use at most this many rows, in order")
     options: dict[str, Any] = Field(
-        {}, description="settings of the format, e.g. {size: 4000, seed: 1} for generated tasks"
+        default={}, description="settings of the format, e.g. {size: 4000, seed: 1} for generated tasks"
     )
 
 
 class MethodSection(Section):
     """How to learn. The options are checked against the method's own configuration."""
 
-    name: str | None = Field(None, description="sft, pretrain, classify, ...; chosen from the task when left out")
-    options: dict[str, Any] = Field({}, description="the method's own settings (written beside `name` in the file)")
+    name: str | None = Field(
+        default=None, description="sft, pretrain, classify, ...; chosen from the task when left out"
+    )
+    options: dict[str, Any] = Field(
+        default={}, description="the method's own settings (written beside `name` in the file)"
+    )
 
 
 class BudgetSection(Section):
     """How long to train. At most one of epochs, steps and tokens; minutes stops earlier, cleanly."""
 
-    epochs: float | None = Field(None, gt=0, description="passes over the training rows")
-    steps: int | None = Field(None, ge=1, description="optimiser steps")
-    tokens: int | None = Field(None, ge=1, description="tokens to train on")
+    epochs: float | None = Field(default=None, gt=0, description="passes over the training rows")
+    steps: int | None = Field(default=None, ge=1, description="optimiser steps")
+    tokens: int | None = Field(default=None, ge=1, description="tokens to train on")
     minutes: float | None = Field(
-        None, gt=0, description="wall-clock limit in minutes; stops cleanly with the best result"
+        default=None, gt=0, description="wall-clock limit in minutes; stops cleanly with the best result"
     )
-    memory: str | None = Field(None, description="memory that may be used, e.g. 8GiB")
+    memory: str | None = Field(default=None, description="memory that may be used, e.g. 8GiB")
 
 
 class EvaluateSection(Section):
     """What is held out, and how the result is judged."""
 
     held_out: float | str = Field(
-        0.1, description="share of rows held out (0 to 0.5), or a path with held-out rows; 0 turns it off"
+        default=0.1, description="share of rows held out (0 to 0.5), or a path with held-out rows; 0 turns it off"
     )
-    rows: int = Field(200, ge=1, description="held-out rows that base and tuned model answer for the verdict")
-    every: int | None = Field(None, ge=1, description="steps between evaluations of the held-out loss")
+    rows: int = Field(default=200, ge=1, description="held-out rows that base and tuned model answer for the verdict")
+    every: int | None = Field(default=None, ge=1, description="steps between evaluations of the held-out loss")
     scorer: str | None = Field(
-        None, description="exact, contains, loss, accuracy, or the task's own scorer when left out"
+        default=None, description="exact, contains, loss, accuracy, or the task's own scorer when left out"
     )
-    max_new_tokens: int = Field(64, ge=1, description="longest answer when judging, in tokens")
-    verdict: bool = Field(True, description="compare base and tuned model after training")
+    max_new_tokens: int = Field(default=64, ge=1, description="longest answer when judging, in tokens")
+    verdict: bool = Field(default=True, description="compare base and tuned model after training")
     demand: Literal["better", "not-worse"] | None = Field(
-        None, description="exit with code 4 when the verdict is below this"
+        default=None, description="exit with code 4 when the verdict is below this"
     )
 
 
 class OptimizerSection(Section):
     """The optimiser and its schedule; what is left out is decided by the planner."""
 
-    name: OptimizerName | None = Field(None, description="adamw, adamw-8bit, adafactor, muon, sgd")
-    learning_rate: float | None = Field(None, gt=0, description="peak learning rate")
-    weight_decay: float | None = Field(None, ge=0, description="decoupled weight decay")
-    betas: tuple[float, float] | None = Field(None, strict=False, description="decay of the first and second moment")
-    clip: float | None = Field(None, ge=0, description="largest gradient norm; 0 turns clipping off")
-    schedule: ScheduleName | None = Field(None, description="shape of the learning rate over the steps")
-    warmup: float | None = Field(
-        None, ge=0, description="warm-up: a share of the steps below 1, a number of steps from 1"
+    name: OptimizerName | None = Field(default=None, description="adamw, adamw-8bit, adafactor, muon, sgd")
+    learning_rate: float | None = Field(default=None, gt=0, description="peak learning rate")
+    weight_decay: float | None = Field(default=None, ge=0, description="decoupled weight decay")
+    betas: tuple[float, float] | None = Field(
+        default=None, strict=False, description="decay of the first and second moment"
     )
-    decay: float | None = Field(None, ge=0, le=1, description="share of the steps that a wsd schedule decays over")
+    clip: float | None = Field(default=None, ge=0, description="largest gradient norm; 0 turns clipping off")
+    schedule: ScheduleName | None = Field(default=None, description="shape of the learning rate over the steps")
+    warmup: float | None = Field(
+        default=None, ge=0, description="warm-up: a share of the steps below 1, a number of steps from 1"
+    )
+    decay: float | None = Field(
+        default=None, ge=0, le=1, description="share of the steps that a wsd schedule decays over"
+    )
 
 
 class OverrideSection(Section):
     """Pins on the plan: the planner keeps these and decides the rest around them."""
 
-    tuning: Tuning | None = Field(None, description="what is trained: full, lora, dora, qlora")
-    rank: int | None = Field(None, ge=1, description="rank of the adapter")
-    alpha: float | None = Field(None, gt=0, description="adapter scale is alpha / rank")
-    dropout: float | None = Field(None, ge=0, lt=1, description="dropout before the adapter")
-    targets: str | list[str] | None = Field(None, description="`all-linear` or module names that get adapters")
-    precision: Precision | None = Field(None, description="numbers that the model computes with")
-    device: str | None = Field(None, description="cpu, cuda, cuda:1, mps")
-    engine: str | None = Field(None, description="single, ...")
-    global_batch: int | None = Field(None, ge=1, description="rows per optimiser step, over everything")
-    micro_batch: int | None = Field(None, ge=1, description="rows computed at once, at most; never changes the result")
+    tuning: Tuning | None = Field(default=None, description="what is trained: full, lora, dora, qlora")
+    rank: int | None = Field(default=None, ge=1, description="rank of the adapter")
+    alpha: float | None = Field(default=None, gt=0, description="adapter scale is alpha / rank")
+    dropout: float | None = Field(default=None, ge=0, lt=1, description="dropout before the adapter")
+    targets: str | list[str] | None = Field(default=None, description="`all-linear` or module names that get adapters")
+    precision: Precision | None = Field(default=None, description="numbers that the model computes with")
+    device: str | None = Field(default=None, description="cpu, cuda, cuda:1, mps")
+    engine: str | None = Field(default=None, description="single, ...")
+    global_batch: int | None = Field(default=None, ge=1, description="rows per optimiser step, over everything")
+    micro_batch: int | None = Field(
+        default=None, ge=1, description="rows computed at once, at most; never changes the result"
+    )
     micro_batch_tokens: int | None = Field(
-        None, ge=16, description="tokens computed at once, at most; never changes the result"
+        default=None, ge=16, description="tokens computed at once, at most; never changes the result"
     )
-    max_length: int | None = Field(None, ge=8, description="longest row in tokens; longer ones are cut and counted")
-    packing: bool | None = Field(None, description="put documents end to end, each blind to the others")
+    max_length: int | None = Field(
+        default=None, ge=8, description="longest row in tokens; longer ones are cut and counted"
+    )
+    packing: bool | None = Field(default=None, description="put documents end to end, each blind to the others")
     fast_path: bool | None = Field(
-        None, description="hand-written step for Llama-shaped decoders; off uses the general one"
+        default=None, description="hand-written step for Llama-shaped decoders; off uses the general one"
     )
-    shared_prefix: bool | None = Field(None, description="compute tokens common to all rows of a micro-batch once")
-    compile: Literal["none", "block"] | None = Field(None, description="compile each decoder block")
+    shared_prefix: bool | None = Field(
+        default=None, description="compute tokens common to all rows of a micro-batch once"
+    )
+    compile: Literal["none", "block"] | None = Field(default=None, description="compile each decoder block")
     checkpointing: Literal["none", "full"] | None = Field(
-        None, description="recompute activations in the backward pass"
+        default=None, description="recompute activations in the backward pass"
     )
-    threads: int | None = Field(None, ge=1, description="processor threads")
-    parallel: dict[str, int] = Field({}, description="sizes of parallel axes, e.g. {fsdp: 8}")
+    threads: int | None = Field(default=None, ge=1, description="processor threads")
+    parallel: dict[str, int] = Field(default={}, description="sizes of parallel axes, e.g. {fsdp: 8}")
 
 
 class CheckpointSection(Section):
     """When to save, how many to keep, where else to write metrics."""
 
     every: int | None = Field(
-        None, ge=1, description="steps between checkpoints; decided from the step time when left out"
+        default=None, ge=1, description="steps between checkpoints; decided from the step time when left out"
     )
-    keep: int = Field(2, ge=1, description="recent checkpoints that are kept beside the best one")
-    sinks: list[str] = Field([], description="more places for metrics: tensorboard, trackio")
+    keep: int = Field(default=2, ge=1, description="recent checkpoints that are kept beside the best one")
+    sinks: list[str] = Field(default=[], description="more places for metrics: tensorboard, trackio")
 
 
 class Recipe(Section):
@@ -136,15 +156,17 @@ class Recipe(Section):
     model: str = Field(
         description="hub id, folder, .gguf, name in an installed package, my_model.py:Net, or random:15M"
     )
-    data: Annotated[DataSection, _wrap("path")] = Field(description="path, glob or package; or a mapping")
-    method: Annotated[MethodSection, _wrap("name")] = Field(MethodSection(), description="how to learn")
-    budget: BudgetSection = Field(BudgetSection(), description="how long to train")
-    evaluate: EvaluateSection = Field(EvaluateSection(), description="held-out share and verdict")
-    optimizer: Annotated[OptimizerSection, _wrap("name")] = Field(
-        OptimizerSection(), description="optimiser and schedule"
+    data: Annotated[DataSection, _short("data")] = Field(description="path, glob or package; or a mapping")
+    method: Annotated[MethodSection, _short("method")] = Field(default=MethodSection(), description="how to learn")
+    budget: BudgetSection = Field(default=BudgetSection(), description="how long to train")
+    evaluate: EvaluateSection = Field(default=EvaluateSection(), description="held-out share and verdict")
+    optimizer: Annotated[OptimizerSection, _short("optimizer")] = Field(
+        default=OptimizerSection(), description="optimiser and schedule"
     )
-    hardware: str = Field("auto", description="auto, or a description such as `8x h100-80g`")
-    override: OverrideSection = Field(OverrideSection(), description="pins that the planner works around")
-    checkpoint: CheckpointSection = Field(CheckpointSection(), description="saving and metrics sinks")
-    seed: int = Field(0, ge=0, description="seed of everything random")
-    name: str | None = Field(None, pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,99}$", description="name of the run folder")
+    hardware: str = Field(default="auto", description="auto, or a description such as `8x h100-80g`")
+    override: OverrideSection = Field(default=OverrideSection(), description="pins that the planner works around")
+    checkpoint: CheckpointSection = Field(default=CheckpointSection(), description="saving and metrics sinks")
+    seed: int = Field(default=0, ge=0, description="seed of everything random")
+    name: str | None = Field(
+        default=None, pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,99}$", description="name of the run folder"
+    )
