@@ -67,6 +67,8 @@ ERROR_CODES: dict[str, ErrorCode] = {
     "out-of-memory": ErrorCode(Exit.DOES_NOT_FIT, "memory ran out even at the smallest micro-batch"),
     "interrupted": ErrorCode(Exit.INTERRUPTED, "the training was interrupted and saved"),
     "below-quality": ErrorCode(Exit.BELOW_QUALITY, "the result is below the quality that the recipe demands"),
+    # generation
+    "prompt-too-long": ErrorCode(_INVALID, "the prompt leaves no room for an answer in the model's context"),
     # registries
     "name-unknown": ErrorCode(_INVALID, "no method, format, engine, adapter or sink has this name"),
 }

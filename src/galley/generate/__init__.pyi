@@ -1,0 +1,6 @@
+from .chat import ChatSession as ChatSession
+from .generator import Generator as Generator
+from .settings import Generation as Generation
+from .settings import Sampling as Sampling
+
+__all__ = ["ChatSession", "Generation", "Generator", "Sampling"]
