@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import difflib
+import functools
 import importlib
 import importlib.util
 import pkgutil
 from collections.abc import Iterator
-from importlib import metadata
-from typing import Generic, TypeVar, cast
+from typing import TYPE_CHECKING, Generic, TypeVar, cast
 
 from galley.base.errors import GalleyError
+
+if TYPE_CHECKING:
+    from importlib import metadata
 
 T = TypeVar("T")
 
@@ -20,7 +23,8 @@ class Registry(Generic[T]):
 
     A file `NAME.py` in the package that defines the attribute is the entry `NAME` (dashes in recipes become
     underscores in file names; files starting with an underscore are not entries). Installed packages add entries
-    through entry points of the group named like the package. Only the entry that is asked for is imported.
+    through entry points of the group named like the package, which are looked at last: reading the metadata of every
+    installed package takes longer than anything else here. Only the entry that is asked for is imported.
 
     Args:
         package: import path of the folder, which is also the entry-point group, e.g. `galley.methods`.
@@ -33,12 +37,15 @@ class Registry(Generic[T]):
         self.attribute = attribute
         self.kind = kind
 
-    def names(self) -> tuple[str, ...]:
-        """All names, sorted, without importing any entry."""
+    def own_names(self) -> tuple[str, ...]:
+        """Names of the entries in the folder itself, sorted, without importing any entry."""
         folder = importlib.import_module(self.package)
         files = (m.name for m in pkgutil.iter_modules(folder.__path__) if not m.name.startswith("_"))
-        own = (name.replace("_", "-") for name in files if self._is_entry(name))
-        return tuple(sorted({*own, *(point.name for point in self._entry_points())}))
+        return tuple(sorted(name.replace("_", "-") for name in files if self._is_entry(name)))
+
+    def names(self) -> tuple[str, ...]:
+        """All names, sorted, without importing any entry."""
+        return tuple(sorted({*self.own_names(), *(point.name for point in self._entry_points())}))
 
     def get(self, name: str) -> T:
         """The entry of that name.
@@ -46,25 +53,25 @@ class Registry(Generic[T]):
         Raises:
             GalleyError: `name-unknown`, with the nearest name, when there is none.
         """
+        module = name.replace("-", "_")
+        if module.isidentifier() and not module.startswith("_") and self._is_entry(module):
+            return cast(T, getattr(importlib.import_module(f"{self.package}.{module}"), self.attribute))
         for point in self._entry_points():
             if point.name == name:
                 return cast(T, point.load())
-        if name not in self.names():
-            near = difflib.get_close_matches(name, self.names(), n=1)
-            guess = f"did you mean {near[0]!r}? " if near else ""
-            raise GalleyError(
-                "name-unknown",
-                f"there is no {self.kind} {name!r}",
-                hint=f"{guess}available: {', '.join(self.names())}",
-            )
-        module = importlib.import_module(f"{self.package}.{name.replace('-', '_')}")
-        return cast(T, getattr(module, self.attribute))
+        near = difflib.get_close_matches(name, self.names(), n=1)
+        guess = f"did you mean {near[0]}? " if near else ""
+        raise GalleyError(
+            "name-unknown",
+            f"there is no {self.kind} {name!r}",
+            hint=f"{guess}available: {', '.join(self.names())}",
+        )
 
     def __iter__(self) -> Iterator[T]:
         return (self.get(name) for name in self.names())
 
     def _entry_points(self) -> tuple[metadata.EntryPoint, ...]:
-        return tuple(metadata.entry_points(group=self.package))
+        return _entry_points(self.package)
 
     def _is_entry(self, module: str) -> bool:
         """Whether the file defines the attribute, read from its source so that nothing is imported."""
@@ -73,3 +80,10 @@ class Registry(Generic[T]):
             return False
         with open(spec.origin, encoding="utf-8") as file:
             return any(line.startswith(self.attribute) for line in file)
+
+
+@functools.cache
+def _entry_points(group: str) -> tuple[metadata.EntryPoint, ...]:
+    from importlib import metadata  # takes 30 ms, and most uses never need it
+
+    return tuple(metadata.entry_points(group=group))
