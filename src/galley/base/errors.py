@@ -69,6 +69,10 @@ ERROR_CODES: dict[str, ErrorCode] = {
     "below-quality": ErrorCode(Exit.BELOW_QUALITY, "the result is below the quality that the recipe demands"),
     # generation
     "prompt-too-long": ErrorCode(_INVALID, "the prompt leaves no room for an answer in the model's context"),
+    # command line
+    "usage": ErrorCode(_INVALID, "the command line is not understood"),
+    "file-exists": ErrorCode(_INVALID, "a file that would be written exists and is not overwritten"),
+    "internal": ErrorCode(Exit.FAILED, "a mistake of Galley's own; --debug shows where"),
     # registries
     "name-unknown": ErrorCode(_INVALID, "no method, format, engine, adapter or sink has this name"),
 }

@@ -1,0 +1,1 @@
+"""The `galley` command: verbs, one file each, with no logic of their own."""

@@ -1,6 +1,6 @@
 """What a person asks for: the schema, reading with every mistake reported at once, writing, JSON Schema."""
 
-from galley.recipe.json_schema import json_schema
+from galley.recipe.json_schema import json_schema, key_lines
 from galley.recipe.load import load
 from galley.recipe.schema import (
     BudgetSection,
@@ -36,5 +36,6 @@ __all__ = [
     "dump",
     "extend",
     "json_schema",
+    "key_lines",
     "load",
 ]

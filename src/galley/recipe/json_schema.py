@@ -4,7 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from galley.recipe.schema import SHORT_FORMS, Recipe
+from pydantic.fields import FieldInfo
+
+from galley.recipe.expected import expected, section_of
+from galley.recipe.schema import SHORT_FORMS, MethodSection, Recipe
 from galley.recipe.validate import MethodLookup
 
 
@@ -43,3 +46,23 @@ def _method_schema(name: str, methods: MethodLookup, definitions: dict[str, Any]
         definitions[f"method-{name}-{inner}"] = definition
     properties = {"name": {"const": name, "description": f"the method {name}"}, **schema.get("properties", {})}
     return {**schema, "title": name, "properties": properties, "required": ["name", *schema.get("required", [])]}
+
+
+def key_lines(methods: MethodLookup) -> list[str]:
+    """Every key with what it takes and what it means, one a line, for reading."""
+    entries: list[tuple[str, FieldInfo]] = []
+    for name, field in Recipe.model_fields.items():
+        section = section_of(field.annotation)
+        entries.append((name, field))
+        if section is not None and section is not MethodSection:
+            entries += [(f"{name}.{key}", inner) for key, inner in section.model_fields.items()]
+    for method in methods.names():
+        for key, inner in methods.config(method).model_fields.items():
+            entries.append((f"method.{key} ({method})", inner))
+    wide = max(len(key) for key, _ in entries)
+    return [f"{key:<{wide}}  {_meaning(field)}" for key, field in entries]
+
+
+def _meaning(field: FieldInfo) -> str:
+    what = "" if section_of(field.annotation) is not None else f" [{expected(field.annotation, field.metadata)}]"
+    return f"{field.description or ''}{what}"

@@ -1,0 +1,222 @@
+"""Shows a job's progress: one live line on a terminal, plain lines elsewhere, JSON lines for programs."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, TextIO
+
+from galley.base.observer import Fact, Observer, SilentObserver
+from galley.base.units import format_bytes, format_count, format_duration
+
+if TYPE_CHECKING:
+    from rich.progress import Progress, TaskID
+
+SECONDS_BETWEEN_LINES = 5.0
+SHOWN = ("loss", "held_out_loss", "accuracy", "tokens_per_second", "memory_bytes")
+"""Facts worth a place in a progress line, in this order; JSON lines carry all of them."""
+
+
+def console(stream: TextIO, *, as_json: bool = False, quiet: bool = False) -> Observer:
+    """The observer that fits where the progress goes.
+
+    Args:
+        stream: usually stderr, for stdout is for data.
+        as_json: one JSON object a line.
+        quiet: show nothing.
+    """
+    if quiet:
+        return SilentObserver()
+    if as_json:
+        return JsonConsole(stream)
+    return LiveConsole(stream) if stream.isatty() else PlainConsole(stream)
+
+
+def format_fact(name: str, value: Fact) -> str:
+    """`loss 2.134`, `1.20k tokens/s`, `1.1 GiB`: the unit is read from the end of the name."""
+    if isinstance(value, str):
+        return f"{_words(name)} {value}"
+    if name.endswith("_per_second"):
+        return f"{format_count(value)} {_words(name.removesuffix('_per_second'))}/s"
+    if name.endswith("_bytes"):
+        return f"{format_bytes(value)} {_words(name.removesuffix('_bytes'))}"
+    if name.endswith("_seconds"):
+        return f"{_words(name.removesuffix('_seconds'))} {format_duration(value)}"
+    return f"{_words(name)} {value:.4g}" if isinstance(value, float) else f"{_words(name)} {value:,}"
+
+
+def format_facts(facts: Mapping[str, Fact]) -> str:
+    """The facts of a progress line."""
+    return ", ".join(format_fact(name, facts[name]) for name in SHOWN if name in facts)
+
+
+def _words(name: str) -> str:
+    return name.replace("held_out", "held-out").replace("_", " ")
+
+
+class _Count:
+    """Where a phase stands. A resumed phase does not count earlier work as speed."""
+
+    def __init__(self, name: str, total: int | None, done: int, now: float) -> None:
+        self.name, self.total, self.before, self.done, self.started = name, total, done, done, now
+        self.facts: dict[str, Fact] = {}
+
+    def seconds_left(self, now: float) -> float | None:
+        new = self.done - self.before
+        if self.total is None or new <= 0:
+            return None
+        return max(0.0, (now - self.started) / new * (self.total - self.done))
+
+    def progress(self) -> str:
+        if self.total is None:
+            return f"{self.done:,}"
+        return f"{self.done:,}/{self.total:,}" + (f" ({100 * self.done // self.total} %)" if self.total else "")
+
+
+class PlainConsole:
+    """A line when a phase begins and ends, and every few seconds between: for log files and pipes.
+
+    Args:
+        stream: where the lines go.
+        seconds: between two lines.
+        clock: seconds, never running backwards.
+    """
+
+    def __init__(
+        self, stream: TextIO, *, seconds: float = SECONDS_BETWEEN_LINES, clock: Callable[[], float] = time.monotonic
+    ) -> None:
+        self._stream, self._seconds, self._clock = stream, seconds, clock
+        self._count: _Count | None = None
+        self._shown = 0.0
+
+    def phase(self, name: str, total: int | None = None, *, done: int = 0) -> None:
+        """A line says what begins."""
+        self.close()
+        self._count = _Count(name, total, done, self._clock())
+        self._shown = self._clock()
+        of = f", {total - done:,} to do" if total is not None and total > done else ""
+        self._write(f"{name}{of} ...")
+
+    def advance(self, count: int = 1, **facts: Fact) -> None:
+        """A line, when the last one is old enough."""
+        if self._count is None:
+            return
+        self._count.done += count
+        self._count.facts |= facts
+        now = self._clock()
+        if now - self._shown < self._seconds:
+            return
+        self._shown = now
+        left = self._count.seconds_left(now)
+        parts = [format_facts(self._count.facts), f"{format_duration(left)} left" if left is not None else ""]
+        self._write(f"{self._count.name} {self._count.progress()}: {', '.join(part for part in parts if part)}")
+
+    def note(self, kind: str, message: str) -> None:
+        """A line of its own."""
+        self._write(f"{kind}: {message}")
+
+    def close(self) -> None:
+        """A line says how the phase ended."""
+        if self._count is None:
+            return
+        count, self._count = self._count, None
+        facts = format_facts(count.facts)
+        took = f"{count.name}: {format_duration(self._clock() - count.started)}"
+        self._write(f"{took}, {facts}" if facts else took)
+
+    def _write(self, line: str) -> None:
+        self._stream.write(f"{line}\n")
+        self._stream.flush()
+
+
+class JsonConsole:
+    """One JSON object a line for everything that happens."""
+
+    def __init__(self, stream: TextIO) -> None:
+        self._stream = stream
+        self._phase: str | None = None
+        self._done = 0
+
+    def phase(self, name: str, total: int | None = None, *, done: int = 0) -> None:
+        """`{"event": "phase", ...}`."""
+        self.close()
+        self._phase, self._done = name, done
+        self._write(event="phase", phase=name, total=total, done=done)
+
+    def advance(self, count: int = 1, **facts: Fact) -> None:
+        """`{"event": "advance", ...}` with all facts."""
+        self._done += count
+        self._write(event="advance", phase=self._phase, done=self._done, facts=facts)
+
+    def note(self, kind: str, message: str) -> None:
+        """`{"event": "note", ...}`."""
+        self._write(event="note", kind=kind, message=message)
+
+    def close(self) -> None:
+        """`{"event": "finished", ...}`."""
+        if self._phase is not None:
+            self._write(event="finished", phase=self._phase, done=self._done)
+        self._phase = None
+
+    def _write(self, **record: object) -> None:
+        self._stream.write(json.dumps({"time": round(time.time(), 3), **record}, ensure_ascii=False) + "\n")
+        self._stream.flush()
+
+
+class LiveConsole:
+    """A live line with bar, facts and remaining time; each finished phase leaves one line behind."""
+
+    def __init__(self, stream: TextIO) -> None:
+        from rich.console import Console
+
+        self._console = Console(file=stream, highlight=False)
+        self._progress: Progress | None = None
+        self._task: TaskID | None = None
+        self._count = _Count("", None, 0, 0.0)
+
+    def phase(self, name: str, total: int | None = None, *, done: int = 0) -> None:
+        """A new live line."""
+        from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn
+
+        self.close()
+        self._count = _Count(name, total, done, time.monotonic())
+        bar = BarColumn(bar_width=24) if total else SpinnerColumn()
+        self._progress = Progress(
+            TextColumn("[bold]{task.description}"),
+            bar,
+            TextColumn("{task.fields[line]}", markup=False),
+            console=self._console,
+            transient=True,
+            refresh_per_second=5,
+        )
+        self._task = self._progress.add_task(name, total=total, completed=done, line="")
+        self._progress.start()
+
+    def advance(self, count: int = 1, **facts: Fact) -> None:
+        """The live line moves."""
+        if self._progress is None or self._task is None:
+            return
+        self._count.done += count
+        self._count.facts |= facts
+        left = self._count.seconds_left(time.monotonic())
+        parts = [
+            self._count.progress(),
+            format_facts(self._count.facts),
+            f"{format_duration(left)} left" if left is not None else "",
+        ]
+        self._progress.update(self._task, advance=count, line=" · ".join(part for part in parts if part))
+
+    def note(self, kind: str, message: str) -> None:
+        """A line above the live one."""
+        self._console.print(f"{kind}: {message}", style="yellow", markup=False)
+
+    def close(self) -> None:
+        """The live line becomes a short one that stays."""
+        if self._progress is None:
+            return
+        self._progress.stop()
+        self._progress = None
+        took = format_duration(time.monotonic() - self._count.started)
+        facts = format_facts(self._count.facts)
+        self._console.print(f"{self._count.name}: {took}{', ' if facts else ''}{facts}", markup=False, style="dim")

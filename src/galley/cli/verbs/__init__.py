@@ -1,0 +1,1 @@
+"""One file is one verb; `galley --help` lists what is here."""

@@ -1,0 +1,69 @@
+"""`galley runs`."""
+
+from __future__ import annotations
+
+from argparse import ArgumentParser, Namespace
+from datetime import datetime
+from typing import TYPE_CHECKING, Any
+
+from galley.cli.verb import Verb, emit, json_argument, runs_argument, table
+
+if TYPE_CHECKING:
+    from galley.runs import RunFolder
+
+
+def _arguments(parser: ArgumentParser) -> None:
+    runs_argument(parser)
+    json_argument(parser)
+
+
+def _run(args: Namespace) -> int:
+    from galley.runs import list_runs
+
+    facts = [_facts(run) for run in list_runs(args.runs)]
+    emit(args, facts, lambda: _text(facts, str(args.runs)))
+    return 0
+
+
+def _facts(run: RunFolder) -> dict[str, Any]:
+    metrics = run.last_metrics()
+    verdict = run.read_result("verdict.json") if (run.result / "verdict.json").exists() else {}
+    return {
+        "name": run.name,
+        "status": run.status(),
+        "step": metrics.get("step", 0),
+        "steps": run.plan().get("steps", 0),
+        "loss": metrics.get("loss", metrics.get("held_out_loss")),
+        "better": verdict.get("better"),
+        "base": verdict.get("base"),
+        "tuned": verdict.get("tuned"),
+        "changed": run.metrics_path.stat().st_mtime if run.metrics_path.exists() else run.path.stat().st_mtime,
+    }
+
+
+def _text(facts: list[dict[str, Any]], root: str) -> str:
+    if not facts:
+        return f"no runs in {root}; galley train RECIPE makes one"
+    rows = [
+        (
+            run["name"],
+            run["status"],
+            f"{run['step']}/{run['steps']}",
+            "-" if run["loss"] is None else f"{run['loss']:.4g}",
+            _verdict(run),
+            datetime.fromtimestamp(run["changed"]).strftime("%Y-%m-%d %H:%M"),
+        )
+        for run in facts
+    ]
+    return table(("name", "status", "steps", "loss", "verdict", "when"), rows)
+
+
+def _verdict(run: dict[str, Any]) -> str:
+    if run["better"] is None:
+        return "-"
+    values = (run["base"], run["tuned"])
+    change = f" ({values[0]:.3g} to {values[1]:.3g})" if all(isinstance(v, int | float) for v in values) else ""
+    return ("better" if run["better"] else "not better") + change
+
+
+VERB = Verb(help="list runs: status, steps, loss, verdict", group="use", arguments=_arguments, run=_run)
