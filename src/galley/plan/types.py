@@ -18,7 +18,8 @@ class PlanPart(BaseModel):
 class Decision(PlanPart):
     """One decision, in words a user understands.
 
-    Example: key `tuning`, value `lora`, because `full tuning needs 2.1 GiB of 1.4 GiB`, would_change_if `memory >= 2.1 GiB`.
+    Example: key `tuning`, value `lora`, because `full tuning needs 2.1 GiB of 1.4 GiB`,
+    would_change_if `there were 2.1 GiB of memory`.
     """
 
     key: str

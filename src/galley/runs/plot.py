@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import statistics
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -34,22 +35,23 @@ def loss_plot(run: RunFolder) -> Path | None:
     return path
 
 
-def smooth(values: Sequence[float], weight: float) -> list[float]:
-    """Exponential moving average without the pull towards its start.
+def smooth(values: Sequence[float], window: int) -> list[float]:
+    """Means over a centred window, after single spikes were taken out by medians of five.
 
     Args:
         values: the series.
-        weight: how much of the past stays at each step, from 0 (none) to below 1.
-
-    Source: bias correction of Adam (Kingma & Ba 2015, section 3).
+        window: how many neighbours count, itself included; 1 changes nothing.
     """
-    smoothed = []
-    mean, mass = 0.0, 0.0
-    for value in values:
-        mean = weight * mean + (1 - weight) * value
-        mass = weight * mass + (1 - weight)
-        smoothed.append(mean / mass)
-    return smoothed
+    if window <= 1:
+        return list(values)
+    calm = [statistics.median(_around(values, i, 2)) for i in range(len(values))]
+    return [statistics.fmean(_around(calm, i, window // 2)) for i in range(len(values))]
+
+
+def _around(values: Sequence[float], index: int, reach: int) -> Sequence[float]:
+    """Neighbours on both sides, equally many of each, so that the ends of a falling curve are not pulled."""
+    reach = min(reach, index, len(values) - 1 - index)
+    return values[index - reach : index + reach + 1]
 
 
 def _series(records: list[dict[str, Any]], name: str) -> tuple[list[int], list[float]]:
@@ -72,9 +74,8 @@ def _draw(
     top, below = figure.subplots(2, 1, sharex=True, height_ratios=(5, 1))
     steps, values = loss
     if steps:
-        weight = 1 - 1 / max(1.0, len(values) / 25)  # averages over about a 25th of the run
         top.plot(steps, values, color=_SOFT, alpha=0.55, linewidth=0.8)
-        top.plot(steps, smooth(values, weight), color=_ACCENT, linewidth=1.8, label="training")
+        top.plot(steps, smooth(values, len(values) // 20), color=_ACCENT, linewidth=1.8, label="training")
     if held_out[0]:
         top.plot(*held_out, color=_GREEN, linewidth=0.9, alpha=0.5)
         top.plot(*held_out, color=_GREEN, linestyle="none", marker="o", markersize=5, label="held out")

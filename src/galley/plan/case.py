@@ -1,0 +1,92 @@
+"""What the planner has to decide about: the recipe together with the facts of model, data and hardware."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+
+from galley.data.dataset import DataStatistics
+from galley.data.samples import EncodeReport
+from galley.models.spec import ModelSpec
+from galley.plan.types import Hardware
+from galley.recipe.schema import Recipe
+
+CHARACTERS_PER_TOKEN = 3.6
+"""Of English under a vocabulary of about 50,000; before tokenising nothing better is known."""
+TEMPLATE_TOKENS = 24
+"""Role headers and a short system message of a chat template, once a row."""
+_ESTIMATED_SUPERVISED_SHARE = 0.5
+
+
+def device_kind(device: str) -> str:
+    """`cuda` of `cuda:1`."""
+    return device.partition(":")[0]
+
+
+@dataclass(frozen=True)
+class Case:
+    """One job to plan.
+
+    Args:
+        counted: what encoding gave, once it was done; else tokens are estimated from characters.
+        max_length: the limit that the rows were encoded with, when they were.
+    """
+
+    recipe: Recipe
+    spec: ModelSpec
+    statistics: DataStatistics
+    hardware: Hardware
+    method: str
+    counted: EncodeReport | None = None
+    max_length: int | None = None
+
+    @property
+    def from_scratch(self) -> bool:
+        """Whether the weights start random."""
+        return self.spec.source == "random" or self.spec.kind == "module"
+
+    @property
+    def has_tokens(self) -> bool:
+        """Whether rows have lengths (images and other arrays do not)."""
+        return self.spec.kind != "module"
+
+    @property
+    def is_documents(self) -> bool:
+        """Whether long rows are cut into pieces instead of truncated."""
+        return self.statistics.example_kind == "document"
+
+    @cached_property
+    def tokens(self) -> int:
+        """Tokens of one epoch; rows where there are no tokens."""
+        if self.counted is not None:
+            return self.counted.tokens_in - self.counted.tokens_cut - self.counted.tokens_dropped
+        if not self.has_tokens:
+            return self.statistics.rows
+        return round(self.statistics.characters / CHARACTERS_PER_TOKEN) + self.statistics.rows * self._overhead
+
+    @cached_property
+    def longest(self) -> int:
+        """Tokens of the longest row before truncation."""
+        if self.counted is not None:
+            return max(1, self.counted.lengths[2])
+        if not self.has_tokens:
+            return 1
+        return round(self.statistics.longest_characters / CHARACTERS_PER_TOKEN) + self._overhead
+
+    def rows(self, max_length: int) -> int:
+        """Training rows; documents count by their pieces."""
+        if self.counted is not None:
+            return self.counted.rows_kept
+        pieces = self.tokens // max_length if self.is_documents else 0
+        return self.statistics.rows + pieces
+
+    @cached_property
+    def supervised_share(self) -> float:
+        """Share of the tokens that are learned."""
+        if self.counted is not None:
+            return self.counted.supervised_tokens / max(1, self.tokens)
+        return 1.0 if self.is_documents else _ESTIMATED_SUPERVISED_SHARE
+
+    @property
+    def _overhead(self) -> int:
+        return TEMPLATE_TOKENS if self.statistics.example_kind == "conversation" else 1

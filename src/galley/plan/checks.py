@@ -1,0 +1,87 @@
+"""What excludes itself, found before anything is loaded, and the choices that only follow from the recipe."""
+
+from __future__ import annotations
+
+from galley.base import GalleyError
+from galley.data.dataset import DataStatistics
+from galley.models.spec import ModelSpec
+from galley.plan.case import Case, device_kind
+from galley.plan.ledger import Ledger
+from galley.recipe.schema import Recipe
+
+
+def choose_method(recipe: Recipe, spec: ModelSpec, statistics: DataStatistics, ledger: Ledger) -> str:
+    """The method asked for, or the task's own.
+
+    Raises:
+        GalleyError: `model-unsupported`, `plan-contradiction`, `name-unknown`.
+    """
+    from galley import methods
+
+    name = ledger.choose(
+        "method", recipe.method.name, methods.default_for(recipe.task), because=f"the method for task {recipe.task}"
+    )
+    method = methods.registry.get(name)
+    if spec.kind not in method.model_kinds:
+        raise GalleyError(
+            "model-unsupported",
+            f"method {name} cannot train {recipe.model}, which is a model of kind {spec.kind}",
+            hint=f"it takes: {', '.join(method.model_kinds)}",
+        )
+    if statistics.rows == 0:
+        raise GalleyError("data-empty", "there are no rows to train on", hint="look at `galley data` for what was read")
+    return name
+
+
+def choose_device(case: Case, ledger: Ledger) -> str:
+    """The device asked for, or the best one of the hardware."""
+    hardware, pin = case.hardware, case.recipe.override.device
+    return ledger.choose("device", pin, hardware.device, because=f"{hardware.name} is what there is")
+
+
+def check(case: Case) -> None:
+    """Refuse settings that exclude each other.
+
+    Raises:
+        GalleyError: `plan-contradiction`.
+    """
+    for problem, hint in _contradictions(case):
+        raise GalleyError("plan-contradiction", problem, hint=hint)
+
+
+def _contradictions(case: Case) -> list[tuple[str, str]]:
+    recipe, spec, hardware = case.recipe, case.spec, case.hardware
+    pins = recipe.override
+    device = pins.device or hardware.device
+    kind = device_kind(device)
+    found: list[tuple[str, str]] = []
+    if kind not in ("cpu", "cuda", "mps"):
+        found.append((f"override.device: {device} is no device", "use cpu, cuda, cuda:N or mps"))
+    if kind not in ("cpu", hardware.device):
+        found.append((f"override.device: {device}, but the hardware is {hardware.name}", "leave it out, or use cpu"))
+    if pins.precision == "fp16" and kind == "cpu":
+        found.append(("override.precision: fp16 on a cpu is hundreds of times slower than bf16", "leave it out"))
+    if pins.tuning not in (None, "full") and case.from_scratch:
+        found.append(
+            (
+                f"override.tuning: {pins.tuning}, but the weights of {recipe.model} start random",
+                "use full, or leave it out",
+            )
+        )
+    if pins.max_length is not None and 0 < spec.max_positions < pins.max_length:
+        found.append(
+            (
+                f"override.max_length: {pins.max_length}, but {recipe.model} sees at most {spec.max_positions} tokens",
+                f"use at most {spec.max_positions}",
+            )
+        )
+    if any(size > 1 for size in pins.parallel.values()):
+        found.append((f"override.parallel: {pins.parallel}, but the engine `single` uses one device", "leave it out"))
+    if recipe.evaluate.demand is not None and case.statistics.held_out_rows == 0:
+        found.append(
+            ("evaluate.demand needs held-out rows, and there are none", "set evaluate.held_out, or add more rows")
+        )
+    warmup, steps = recipe.optimizer.warmup, recipe.budget.steps
+    if warmup is not None and steps is not None and warmup >= 1 and warmup >= steps:
+        found.append((f"optimizer.warmup: {warmup:g} steps, but there are only {steps}", "use a share such as 0.05"))
+    return found

@@ -1,0 +1,183 @@
+"""The plan as one page: what happens, why, in how much memory and time, and what lost."""
+
+from __future__ import annotations
+
+import textwrap
+from collections.abc import Iterator
+
+from galley.base import format_bytes, format_count, format_duration
+from galley.plan.types import Decision, Plan
+
+_RESET, _BOLD, _DIM, _CYAN, _YELLOW = "\x1b[0m", "\x1b[1m", "\x1b[2m", "\x1b[36m", "\x1b[33m"
+_NARROWEST = 60
+_KEY = 20
+_VALUE = 14
+_EIGHTHS = " ▏▎▍▌▋▊▉"
+
+
+def explain(plan: Plan, *, width: int, color: bool) -> str:
+    """The page that `galley plan` shows.
+
+    Args:
+        plan: what was decided.
+        width: columns of the terminal; at least 60 are used.
+        color: whether to use ANSI colours.
+    """
+    page = _Page(max(width, _NARROWEST), color)
+    lines = [
+        *_title(plan, page),
+        *_decisions(plan, page),
+        *_memory(plan, page),
+        *_time(plan, page),
+        *_quality(plan, page),
+        *_alternatives(plan, page),
+        *_warnings(plan, page),
+    ]
+    return "\n".join(line.rstrip() for line in lines) + "\n"
+
+
+class _Page:
+    """Width and colours."""
+
+    def __init__(self, width: int, color: bool) -> None:
+        self.width = width
+        self.color = color
+
+    def paint(self, text: str, style: str) -> str:
+        return f"{style}{text}{_RESET}" if self.color and text else text
+
+    def heading(self, text: str) -> list[str]:
+        return ["", self.paint(text, _BOLD)]
+
+    def wrap(self, text: str, indent: int) -> list[str]:
+        return textwrap.wrap(text, max(20, self.width - indent), break_long_words=False) or [""]
+
+    def fields(self, key: str, value: str, text: str, style: str = "") -> Iterator[str]:
+        """Key, value and wrapped text in three columns; a long value takes a line of its own."""
+        indent = 2 + _KEY + _VALUE
+        head = f"  {key:<{_KEY}}"
+        if len(value) >= _VALUE:
+            yield head + self.paint(value, _CYAN)
+            head, value = " " * (2 + _KEY), ""
+        first, *rest = self.wrap(text, indent)
+        yield head + self.paint(f"{value:<{_VALUE}}", _CYAN) + self.paint(first, style)
+        for line in rest:
+            yield " " * indent + self.paint(line, style)
+
+
+def _title(plan: Plan, page: _Page) -> Iterator[str]:
+    devices = plan.hardware.num_devices * plan.hardware.num_nodes
+    if plan.device == "cpu":
+        place = f"{plan.threads} processor cores"
+        names = [f.upper().replace("_", "-") for f in plan.hardware.features if "bf16" in f]
+        place += f" with {' and '.join(names)}" if names else ""
+    else:
+        place = f"{devices} x {plan.hardware.name}" if devices > 1 else plan.hardware.name
+    words = f"{plan.task} by {plan.method}: {plan.model}"
+    yield page.paint(words, _BOLD)
+    memory = format_bytes(plan.hardware.memory_bytes)
+    yield page.paint(f"{plan.rows:,} training rows, on {place}, {memory} of memory", _DIM)
+
+
+def _decisions(plan: Plan, page: _Page) -> Iterator[str]:
+    yield from page.heading("Decisions")
+    for decision in plan.decisions:
+        yield from page.fields(decision.key, decision.value + ("*" if decision.pinned else ""), decision.because)
+        yield from _unless(decision, page)
+    if any(decision.pinned for decision in plan.decisions):
+        yield page.paint("  * pinned by the recipe", _DIM)
+
+
+def _unless(decision: Decision, page: _Page) -> Iterator[str]:
+    if decision.would_change_if:
+        indent = 2 + _KEY + _VALUE
+        for line in page.wrap(f"would change if {decision.would_change_if}", indent):
+            yield " " * indent + page.paint(line, _DIM)
+
+
+def _memory(plan: Plan, page: _Page) -> Iterator[str]:
+    parts = plan.predicted.memory_parts
+    if not parts:
+        return
+    low, likely, high = plan.predicted.memory_bytes
+    yield from page.heading("Memory at the peak")
+    total = f"{format_bytes(likely)} likely, {format_bytes(low)} to {format_bytes(high)}"
+    yield f"  {total}, of {format_bytes(plan.hardware.memory_bytes)}"
+    room = max(10, min(40, page.width - 2 - _KEY - _VALUE))
+    largest = max(parts.values())
+    for name, size in parts.items():
+        bar = _bar(size / largest, room) if largest else ""
+        yield f"  {name:<{_KEY}}{format_bytes(size):>{_VALUE - 3}}   {page.paint(bar, _CYAN)}"
+
+
+def _bar(share: float, columns: int) -> str:
+    whole, part = divmod(round(share * columns * 8), 8)
+    return ("█" * whole + (_EIGHTHS[part] if part else "")) or "▏"
+
+
+def _time(plan: Plan, page: _Page) -> Iterator[str]:
+    yield from page.heading("Time and size")
+    low, likely, high = plan.predicted.tokens_per_second
+    unit = "tokens"
+    if likely > 0:
+        shortest, middle, longest = plan.predicted.seconds
+        span = f"{format_duration(shortest)} to {format_duration(longest)}"
+        yield from page.fields(
+            "training", format_duration(middle), f"{span}; stops by the clock" if plan.minutes else span
+        )
+        yield from page.fields("speed", f"{likely:,.0f}/s", f"tokens a second, {low:,.0f} to {high:,.0f}")
+    else:
+        unit = "rows"
+        yield from page.fields("training", "unknown", "the work of this model shows at the first step")
+    estimate = "" if plan.exact else ", estimated from characters"
+    batch = plan.batch
+    yield from page.fields(
+        "steps", f"{plan.steps:,}", f"of {batch.global_batch_rows} rows each, {plan.epochs:g} epochs"
+    )
+    yield from page.fields(unit, format_count(plan.tokens * plan.epochs), f"{plan.tokens:,} an epoch{estimate}")
+    yield from page.fields("disk", format_bytes(plan.predicted.disk_bytes), "checkpoints that are kept, and the result")
+
+
+def _quality(plan: Plan, page: _Page) -> Iterator[str]:
+    """Defaults that change what is learned, whether or not anyone chose them."""
+    optimizer, batch = plan.optimizer, plan.batch
+    yield from page.heading("What shapes the result")
+    yield from page.fields(
+        "loss",
+        "sum / count",
+        "over the whole step: the same whatever the micro-batches; every learned unit counts once",
+    )
+    betas = " and ".join(f"{beta:g}" for beta in optimizer.betas)
+    clip = f"gradients clipped at {optimizer.clip:g}" if optimizer.clip else "no clipping"
+    warmup = f"warm-up over {optimizer.warmup_steps:,} steps"
+    decay = f"weight decay {optimizer.weight_decay:g}, betas {betas}"
+    yield from page.fields(
+        optimizer.name, f"{optimizer.learning_rate:g}", f"{optimizer.schedule}, {warmup}, {decay}, {clip}"
+    )
+    if plan.adapter is not None:
+        adapter = plan.adapter
+        where = adapter.targets if isinstance(adapter.targets, str) else ", ".join(adapter.targets)
+        text = f"rank {adapter.rank}, scale {adapter.alpha / adapter.rank:g}, dropout {adapter.dropout:g}, on {where}"
+        yield from page.fields("adapter", plan.tuning, text)
+    if batch.packing:
+        yield from page.fields("packing", "on", "rows lie end to end, and none sees another")
+    yield from page.fields(
+        "evaluation", f"{plan.evaluate_every:,} steps", "between held-out losses; the lowest is kept"
+    )
+
+
+def _alternatives(plan: Plan, page: _Page) -> Iterator[str]:
+    if not plan.alternatives:
+        return
+    yield from page.heading("What lost")
+    for alternative in plan.alternatives:
+        yield from page.fields(alternative.summary, "", alternative.lost_because, _DIM)
+
+
+def _warnings(plan: Plan, page: _Page) -> Iterator[str]:
+    if not plan.warnings:
+        return
+    yield from page.heading("Look at this")
+    for warning in plan.warnings:
+        for number, line in enumerate(page.wrap(warning, 4)):
+            yield page.paint(f"  {'!' if number == 0 else ' '} {line}", _YELLOW)
