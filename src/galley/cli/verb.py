@@ -7,7 +7,7 @@ import os
 import shutil
 import sys
 from argparse import ArgumentParser, Namespace
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
@@ -93,7 +93,7 @@ def color() -> bool:
     return sys.stdout.isatty() and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
 
 
-def table(header: tuple[str, ...], rows: list[tuple[str, ...]]) -> str:
+def table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
     """Columns in plain text, as wide as they must be; full-width characters count twice."""
     lines = [header, *rows]
     widths = [max(_columns(line[number]) for line in lines) for number in range(len(header))]

@@ -34,26 +34,21 @@ class Document:
 
     def place(self, path: Path) -> str:
         """Where the path, or the nearest mapping around it, was written."""
-        for end in range(len(path), 0, -1):
-            if path[:end] in self.places:
-                return self.places[path[:end]]
-        return self.name
+        return self.places.get(self._written(path), self.name)
 
     def lines(self) -> list[str]:
-        """All problems as `place: key: what`, in the order of the file."""
+        """All problems as `place: key: what`, in the order in which their keys were written."""
+        order = {path: number for number, path in enumerate(self.places)}
+        ordered = sorted(dict.fromkeys(self.problems), key=lambda problem: order.get(self._written(problem.path), -1))
+        return [": ".join(part for part in (self.place(p.path), dotted(p.path), p.what) if part) for p in ordered]
 
-        def order(problem: Problem) -> tuple[int, str, int]:
-            place = self.place(problem.path)
-            head, _, tail = place.rpartition(":")
-            inside = head == self.name and tail.isdigit()
-            return (
-                0 if place == self.name else 1 if inside else 2,
-                "" if inside else place,
-                int(tail) if inside else 0,
-            )
-
-        ordered = sorted(dict.fromkeys(self.problems), key=order)
-        return [": ".join(x for x in (self.place(p.path), dotted(p.path), p.what) if x) for p in ordered]
+    def _written(self, path: Path) -> Path:
+        """The path as known: itself, else one inside it, else the nearest around it, else nothing."""
+        if path in self.places:
+            return path
+        inside = (known for known in self.places if known[: len(path)] == path)
+        around = (path[:end] for end in range(len(path) - 1, 0, -1) if path[:end] in self.places)
+        return next(inside, next(around, ()))
 
 
 def from_file(path: FilePath) -> Document:
@@ -170,7 +165,8 @@ class _Builder:
         self.count += 1
         if self.count > MAX_VALUES or len(path) > 100:
             raise GalleyError("recipe-syntax", f"{self.document.name}: too many values, or an alias that holds itself")
-        self.document.places.setdefault(path, self.line(node))
+        if path:
+            self.document.places.setdefault(path, self.line(node))
         if isinstance(node, MappingNode):
             return self.mapping(node, path)
         if isinstance(node, SequenceNode):

@@ -217,3 +217,8 @@ VALUES: Final[dict[str, str]] = {
     "seq_cls": "classify",
 }
 """A value of another framework to ours."""
+
+
+def word(key: str) -> str:
+    """A key in the spelling of the tables."""
+    return key.lower().replace("-", "_")

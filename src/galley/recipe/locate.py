@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import glob
+import os
 from pathlib import Path
 
 from galley.recipe.schema import Recipe
@@ -31,7 +32,7 @@ def _absolute(reference: str, folder: Path) -> str:
     suffix = f":{name}" if colon else ""
     path = f"{file}.py" if colon else reference
     for base in (folder, Path.cwd()):
-        candidate = (base / Path(path).expanduser()).absolute()
+        candidate = (base / os.path.expanduser(path)).absolute()  # noqa: PTH111 (Path's own fails on unknown users)
         if candidate.exists() or (glob.has_magic(path) and any(glob.iglob(str(candidate), recursive=True))):  # noqa: PTH207 (absolute patterns)
             return f"{candidate}{suffix}"
     return reference

@@ -31,7 +31,7 @@ def schema_problems(values: dict[str, Any]) -> list[Problem]:
 
     A key is not called missing beside another framework's word for it, which is pointed at anyway.
     """
-    meant = {(foreign.KEYS.get(str(key).lower()) or "").partition(".")[0] for key in values}
+    meant = {(foreign.KEYS.get(foreign.word(key)) or "").partition(".")[0] for key in values}
     found = problems_of(Recipe, values, ())
     return [problem for problem in found if holds(values, problem.path) or problem.path[0] not in meant]
 
@@ -174,7 +174,7 @@ def _unknown_key(model: type[BaseModel], values: Any, path: Path, prefix: Path) 
     siblings = tuple(section.model_fields)
     here = (*prefix, *path)[:-1]
     place = f"in {dotted(here)}" if here else "in a recipe"
-    if nearest(key, siblings) is None or key in foreign.KEYS or key in foreign.NOTES:
+    if nearest(key, siblings) is None or foreign.word(key) in foreign.KEYS | foreign.NOTES:
         elsewhere = pointer(key, value_at(values, path), here)
         if elsewhere is not None:
             return elsewhere
@@ -190,7 +190,7 @@ def pointer(key: str, value: Any, here: Path = ()) -> str | None:
         value: its value, shown in the advice when it is short.
         here: the section that it was written in.
     """
-    form = key.lower().replace("-", "_")
+    form = foreign.word(key)
     if form in foreign.NOTES:
         note = foreign.NOTES[form]
         return f"not a key here; {note if note.startswith(('write', 'set')) else f'it {note}'}"
