@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol
 
 if TYPE_CHECKING:
@@ -11,7 +11,11 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class EncodeReport:
-    """Where every row and token went (conservation: in = kept + cut + dropped)."""
+    """Where every row and token went.
+
+    Rows here are examples: rows_in = rows_kept + rows_without_targets. Tokens: the lengths of all samples add up to
+    tokens_in - tokens_cut - tokens_dropped + tokens_repeated.
+    """
 
     rows_in: int
     rows_kept: int
@@ -23,6 +27,8 @@ class EncodeReport:
     """Tokens cut from kept rows."""
     tokens_dropped: int
     """Tokens of dropped rows."""
+    tokens_repeated: int = field(default=0, kw_only=True)
+    """Tokens given again as context, where a long document is learned in several pieces."""
     supervised_tokens: int
     lengths: tuple[int, int, int] = (0, 0, 0)
     """Median, 95th percentile and longest row before truncation, in tokens."""

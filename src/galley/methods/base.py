@@ -43,15 +43,19 @@ class Loss:
     metrics: Mapping[str, tuple[float, float]] = field(default_factory=dict)
 
 
+def _say_nothing(kind: str, message: str) -> None:
+    """For callers without a listener."""
+
+
 @dataclass(frozen=True)
 class Encoding:
-    """What `encode` needs beside the examples, so that the result can be cached under a key made of all of it."""
+    """What `encode` needs beside the examples."""
 
     tokenizer: Any
     max_length: int
-    fingerprint: str
-    """Hash of rows, tokenizer and template: the cache key is made of this and of the method's settings."""
     labels: tuple[str, ...] = ()
+    note: Note = _say_nothing
+    """Called as note(kind, message) with facts a user should know, such as rows that needed special care."""
 
 
 class Method(Protocol):
@@ -89,5 +93,5 @@ class Method(Protocol):
     def batch(self, samples: Samples, rows: Sequence[int]) -> Batch:
         """The tensors of these rows as one micro-batch."""
 
-    def loss(self, model: Any, batch: Batch) -> Loss:
+    def loss(self, model: Any, batch: Any) -> Loss:
         """Sum of the loss over the micro-batch, with its denominator."""
