@@ -38,6 +38,8 @@ ERROR_CODES: dict[str, ErrorCode] = {
     "data-format": ErrorCode(_INVALID, "the format of the data could not be recognised or is not supported"),
     "data-encoding": ErrorCode(_INVALID, "the text encoding of the data could not be determined"),
     "data-columns": ErrorCode(_INVALID, "the columns to train on could not be found in the data"),
+    "data-options": ErrorCode(_INVALID, "a setting in data.options does not exist or has a wrong value"),
+    "data-offline": ErrorCode(_INVALID, "the dataset is on a hub that cannot be reached, and not in the cache"),
     "data-row": ErrorCode(_INVALID, "a row does not have the expected shape"),
     "data-empty": ErrorCode(_INVALID, "there is nothing to train on after reading, filtering or truncating"),
     "data-template": ErrorCode(_INVALID, "the chat template cannot render or mask these conversations"),

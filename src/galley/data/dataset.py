@@ -17,10 +17,13 @@ class DataStatistics:
     """Facts about a dataset before tokenising; `Report` lines are what `galley data` prints."""
 
     rows: int
+    """Training rows, after everything that is dropped."""
     held_out_rows: int
     characters: int
+    """Characters of all training rows; numbers for arrays."""
     longest_characters: int
     duplicates: int = 0
+    """Rows that repeat an earlier one up to case and white space; they are kept, all on the same side of the split."""
     leaked: int = 0
     """Held-out rows that also stand in the training rows; they are removed from training."""
     empty: int = 0

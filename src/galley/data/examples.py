@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 Role = Literal["system", "user", "assistant", "tool"]
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class Message:
     """One turn. `train` says whether an assistant turn is learned (formats may switch single turns off)."""
 
@@ -21,7 +21,7 @@ class Message:
     train: bool = True
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class Conversation:
     """Turns of a chat. For task rows, `meta` carries what the task's own scorer needs."""
 
@@ -29,14 +29,14 @@ class Conversation:
     meta: Mapping[str, Any] = field(default_factory=dict)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class Document:
     """Plain text that is learned from its first to its last token."""
 
     text: str
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class Completion:
     """A prompt without a chat template, and the text that should follow it."""
 
@@ -44,7 +44,7 @@ class Completion:
     completion: str
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class Labelled:
     """Something to classify: text, or an array of numbers such as an image [channels, height, width]."""
 

@@ -1,0 +1,50 @@
+"""Parquet files, through pyarrow, a batch of rows at a time."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from galley.base import GalleyError
+from galley.data.containers import Table
+from galley.data.source import Record
+
+OPTIONS = ()
+_BATCH_ROWS = 4096
+
+
+def open_table(path: Path, suffix: str, options: Mapping[str, Any]) -> Table:
+    """A Parquet file; rows count from 1."""
+    file = _open_file(path)
+    try:
+        columns = tuple(file.schema_arrow.names)
+    finally:
+        file.close()
+    return Table(columns, lambda: _records(path))
+
+
+def _open_file(path: Path) -> Any:
+    try:
+        import pyarrow as pa
+        import pyarrow.parquet as pq
+    except ImportError as error:
+        raise GalleyError(
+            "package-missing", f"{path}: reading Parquet needs pyarrow", hint="pip install 'galley-train[data]'"
+        ) from error
+    try:
+        return pq.ParquetFile(path)
+    except (pa.ArrowException, OSError) as error:
+        raise GalleyError("data-format", f"{path}: this is not a Parquet file that can be read ({error})") from error
+
+
+def _records(path: Path) -> Iterator[Record]:
+    file = _open_file(path)
+    number = 0
+    try:
+        for batch in file.iter_batches(batch_size=_BATCH_ROWS):
+            for fields in batch.to_pylist():
+                number += 1
+                yield Record(number, fields)
+    finally:
+        file.close()

@@ -1,0 +1,32 @@
+"""YAML files: a list of mappings, or a mapping of lists (as dialogue corpora are written)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from galley.base import GalleyError
+from galley.data.containers import Table
+from galley.data.containers.json import array_in, items
+from galley.data.sniff import detect_encoding, open_text
+from galley.data.source import typed_option
+
+OPTIONS = ("encoding",)
+
+
+def open_table(path: Path, suffix: str, options: Mapping[str, Any]) -> Table:
+    """A YAML file. A mapping without a list of mappings is one record, which is how a corpus file arrives."""
+    from ruamel.yaml import YAML
+    from ruamel.yaml.error import YAMLError
+
+    encoding = typed_option(options, "encoding", str, None) or detect_encoding(path)
+    try:
+        with open_text(path, encoding) as file:
+            value = YAML(typ="safe").load(file)
+    except YAMLError as error:
+        raise GalleyError("data-format", f"{path}: this is not valid YAML ({error})") from error
+    if value is None:
+        raise GalleyError("data-empty", f"{path}: the file is empty")
+    found = array_in(path, value)
+    return Table((), lambda: items(path, found))

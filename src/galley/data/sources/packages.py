@@ -1,0 +1,65 @@
+"""Data that installed packages carry, read from their files without importing them."""
+
+from __future__ import annotations
+
+import importlib.util
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+from galley.base import GalleyError
+from galley.data.source import Source
+from galley.data.sources import files
+
+ALIASES = {"digits": ("scikit-learn", "datasets/data/digits.csv.gz")}
+"""Short names of data files that have a format of their own: package and path in it."""
+
+
+def open_sources(
+    reference: str, *, options: dict[str, Any], split: str | None, rows: int | None, seed: int
+) -> list[Source]:
+    """Files of `PACKAGE/PATH`; the path is looked for in the package and in its `data` folder."""
+    if reference in ALIASES:
+        package, inner = ALIASES[reference]
+        return [Source(f"package:{reference}", path=_root(package) / inner)]
+    package, _, inner = reference.partition("/")
+    root = _root(package)
+    for folder in (root, root / "data"):
+        target = (folder / inner).resolve()
+        if inner and target.exists() and target.is_relative_to(root.resolve()):
+            return files.open_sources(str(target), options=options, split=split, rows=rows, seed=seed)
+    folder = root / "data" if (root / "data").is_dir() else root
+    names = sorted(entry.name for entry in folder.iterdir() if not entry.name.startswith(("_", ".")))
+    raise GalleyError(
+        "data-not-found",
+        f"package:{reference}: the package {package} has no data {inner!r}"
+        if inner
+        else f"package:{reference}: which data?",
+        hint=f"write package:{package}/NAME with one of: {', '.join(names[:40])}",
+    )
+
+
+def _root(package: str) -> Path:
+    """The folder of a package, by the name that it is installed or imported under."""
+    for name in (package.replace("-", "_"), *_import_names(package)):
+        try:
+            spec = importlib.util.find_spec(name)
+        except (ImportError, ValueError):
+            continue
+        if spec is not None and spec.submodule_search_locations:
+            return Path(next(iter(spec.submodule_search_locations)))
+    raise GalleyError(
+        "data-not-found",
+        f"package:{package}: no such package is installed",
+        hint=f"pip install {package}",
+    )
+
+
+def _import_names(package: str) -> list[str]:
+    """Top-level folders that a distribution installed, which may be named unlike it (scikit-learn has sklearn)."""
+    try:
+        distribution = metadata.distribution(package)
+    except (metadata.PackageNotFoundError, ValueError):
+        return []
+    inits = [file for file in distribution.files or () if len(file.parts) == 2 and file.name == "__init__.py"]
+    return [file.parts[0] for file in inits]
