@@ -1,0 +1,33 @@
+"""What a verb that trained or judged says at the end."""
+
+from __future__ import annotations
+
+from argparse import Namespace
+from typing import TYPE_CHECKING, Any
+
+from galley.cli.verb import color, emit, width
+
+if TYPE_CHECKING:
+    from galley.runs import RunFolder
+
+
+def show_outcome(args: Namespace, run: RunFolder) -> None:
+    """Print where the run is, its verdict, and what to do next."""
+    verdict: dict[str, Any] | None = None
+    if (run.result / "verdict.json").exists():
+        verdict = run.read_result("verdict.json")
+    facts = {"run": run.name, "folder": str(run.path), "status": run.status(), "verdict": verdict}
+    emit(args, facts, lambda: _text(run, verdict))
+
+
+def _text(run: RunFolder, verdict: dict[str, Any] | None) -> str:
+    lines = []
+    if verdict is not None:
+        from galley.evaluate import Verdict, render
+
+        lines += [render(Verdict.model_validate(verdict), width=width(), color=color()), ""]
+    lines.append(f"run     {run.path}")
+    lines.append(f"result  {run.result}")
+    if run.plan().get("task") != "classify":
+        lines.append(f"chat    galley chat {run.name}")
+    return "\n".join(lines)

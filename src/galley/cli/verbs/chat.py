@@ -1,0 +1,69 @@
+"""`galley chat`."""
+
+from __future__ import annotations
+
+import sys
+from argparse import ArgumentParser, Namespace
+from typing import TYPE_CHECKING
+
+from galley.cli.verb import Verb, runs_argument
+
+if TYPE_CHECKING:
+    from galley.generate import ChatSession
+
+
+def _arguments(parser: ArgumentParser) -> None:
+    parser.add_argument("model", metavar="RUN|MODEL", help="a run, or any model that a recipe can name")
+    parser.add_argument("question", metavar="QUESTION", nargs="?", help="ask this once, and print the answer")
+    parser.add_argument("--system", metavar="TEXT", help="system message")
+    parser.add_argument("--temperature", type=float, default=0.0, help="0, the default, takes the likeliest token")
+    parser.add_argument("--max-new-tokens", type=int, default=256, help="longest answer, in tokens (256)")
+    parser.add_argument("--seed", type=int, default=0, help="of sampling, when the temperature is above 0")
+    runs_argument(parser)
+
+
+def _run(args: Namespace) -> int:
+    session = _session(args)
+    if args.question is not None:
+        _answer(session, args.question)
+        return 0
+    interactive = sys.stdin.isatty()
+    if interactive:
+        print("empty line or Ctrl-D ends, /new starts over", file=sys.stderr)
+    while (question := _read(interactive)) is not None:
+        if question == "/new":
+            session = session.restarted()
+        else:
+            _answer(session, question)
+    return 0
+
+
+def _session(args: Namespace) -> ChatSession:
+    from galley.generate import Sampling, open_chat
+
+    settings = Sampling(max_new_tokens=args.max_new_tokens, temperature=args.temperature, seed=args.seed)
+    return open_chat(args.model, runs_root=args.runs, settings=settings, system=args.system)
+
+
+def _read(interactive: bool) -> str | None:
+    """The next question; None at the end of the input."""
+    try:
+        line = input("> ") if interactive else sys.stdin.readline()
+    except EOFError:
+        return None
+    return line.strip() or None
+
+
+def _answer(session: ChatSession, question: str) -> None:
+    for piece in session.ask(question):
+        print(piece, end="", flush=True)
+    print()
+
+
+VERB = Verb(
+    help="talk to a run or to any model, with the template that it was trained with",
+    group="use",
+    arguments=_arguments,
+    run=_run,
+    examples=("galley chat chat-faq-001", "galley chat smollm2-135m-instruct 'Who are you?'"),
+)

@@ -1,0 +1,31 @@
+"""`galley eval`."""
+
+from __future__ import annotations
+
+from argparse import ArgumentParser, Namespace
+
+from galley.cli.verb import Verb, color, emit, observer, progress_arguments, run_argument, width
+
+
+def _arguments(parser: ArgumentParser) -> None:
+    run_argument(parser)
+    parser.add_argument("--rows", type=int, metavar="N", help="held-out rows to answer (as in the recipe)")
+    progress_arguments(parser)
+
+
+def _run(args: Namespace) -> int:
+    from galley.evaluate import judge, render
+    from galley.runs import find_run
+
+    verdict = judge(find_run(args.runs, args.run), observer=observer(args), rows=args.rows)
+    emit(args, verdict.model_dump(mode="json"), lambda: render(verdict, width=width(), color=color()))
+    return 0
+
+
+VERB = Verb(
+    help="judge a finished run again: base against tuned model on held-out rows",
+    group="use",
+    arguments=_arguments,
+    run=_run,
+    examples=("galley eval chat-faq-001 --rows 500",),
+)

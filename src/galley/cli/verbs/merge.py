@@ -1,0 +1,45 @@
+"""`galley merge`."""
+
+from __future__ import annotations
+
+from argparse import ArgumentParser, Namespace
+from pathlib import Path
+
+from galley.base import GalleyError
+from galley.cli.verb import Verb, emit, json_argument, run_argument
+
+
+def _arguments(parser: ArgumentParser) -> None:
+    run_argument(parser)
+    parser.add_argument("--output", metavar="DIR", type=Path, help="where to write (RUN/result/model)")
+    json_argument(parser)
+
+
+def _run(args: Namespace) -> int:
+    from galley.models import merge
+    from galley.runs import find_run
+
+    run = find_run(args.runs, args.run)
+    adapter = run.result / "adapter"
+    if not adapter.is_dir():
+        whole = (run.result / "model").is_dir()
+        raise GalleyError(
+            "run-unfinished",
+            f"{run.name} has no adapter to merge",
+            hint=f"{run.result / 'model'} is already a whole model" if whole else f"galley resume {run.name}",
+        )
+    output = args.output or run.result / "model"
+    if output.exists():
+        raise GalleyError("file-exists", f"{output} exists", hint="choose another --output, or remove it")
+    parity = merge(adapter, output)
+    emit(args, {"folder": str(output), "parity": parity}, lambda: f"merged model  {output}\nagainst adapter  {parity}")
+    return 0
+
+
+VERB = Verb(
+    help="write a run's adapter and its base as one model in hub layout, and prove that they agree",
+    group="use",
+    arguments=_arguments,
+    run=_run,
+    examples=("galley merge chat-faq-001", "galley merge chat-faq-001 --output faq-model"),
+)

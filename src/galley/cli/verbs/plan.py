@@ -1,0 +1,30 @@
+"""`galley plan`."""
+
+from __future__ import annotations
+
+from argparse import ArgumentParser, Namespace
+
+from galley.cli.verb import Verb, color, emit, json_argument, recipe_arguments, width
+
+
+def _arguments(parser: ArgumentParser) -> None:
+    recipe_arguments(parser)
+    json_argument(parser)
+
+
+def _run(args: Namespace) -> int:
+    from galley import job
+    from galley.plan import explain
+
+    plan = job.plan(job.read_recipe(args.recipe, args.overrides))
+    emit(args, plan.model_dump(mode="json"), lambda: explain(plan, width=width(), color=color()))
+    return 0
+
+
+VERB = Verb(
+    help="show how a recipe would be trained, why, and at what cost",
+    group="train",
+    arguments=_arguments,
+    run=_run,
+    examples=("galley plan faq.yaml", "galley plan faq.yaml override.tuning=full hardware='8x h100-80g'"),
+)

@@ -1,0 +1,39 @@
+"""`galley train`."""
+
+from __future__ import annotations
+
+from argparse import ArgumentParser, Namespace
+from pathlib import Path
+
+from galley.cli.outcome import show_outcome
+from galley.cli.verb import Verb, observer, progress_arguments, recipe_arguments, runs_argument
+
+
+def _arguments(parser: ArgumentParser) -> None:
+    recipe_arguments(parser)
+    parser.add_argument(
+        "--resume",
+        metavar="auto|never|RUN",
+        default="auto",
+        help="continue an unfinished run of the same recipe (auto, the default), no run (never), or this one (RUN)",
+    )
+    runs_argument(parser)
+    progress_arguments(parser)
+
+
+def _run(args: Namespace) -> int:
+    from galley import job
+
+    recipe = job.read_recipe(args.recipe, args.overrides)
+    run = job.train(recipe, runs_root=Path(args.runs), resume=args.resume, observer=observer(args))
+    show_outcome(args, run)
+    return 0
+
+
+VERB = Verb(
+    help="train, judge and save what a recipe asks for",
+    group="train",
+    arguments=_arguments,
+    run=_run,
+    examples=("galley train faq.yaml", "galley train faq.yaml budget.epochs=1 optimizer.learning_rate=1e-4"),
+)
