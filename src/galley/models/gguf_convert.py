@@ -1,0 +1,138 @@
+"""Convert a GGUF file to hub layout, once: bf16 safetensors, tokenizer, chat template, generation config.
+
+`convert` runs `python -m galley.models.gguf_convert FILE FOLDER`, so that the memory of unpacking is given back.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import struct
+import subprocess
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from filelock import FileLock
+
+from galley.base import GalleyError
+
+if TYPE_CHECKING:
+    from tokenizers import Tokenizer
+
+# Vocabularies whose merges were learned with every digit on its own (llama.cpp's names of pre-tokenizers); GPT-2's
+# rule, which transformers takes for them, would produce other tokens for numbers.
+_SINGLE_DIGITS = frozenset({"smollm", "starcoder", "refact", "command-r", "codeshell", "exaone", "minerva-7b"})
+_DISK_FULL = 28
+
+
+def convert(path: Path, folder: Path) -> None:
+    """Make the hub-layout folder of a GGUF file; returns at once when it exists.
+
+    Two processes that ask at once wait for one conversion; a killed one leaves nothing that looks finished.
+
+    Raises:
+        GalleyError: `model-invalid`, `out-of-memory` or `disk-full`.
+    """
+    if folder.is_dir():
+        return
+    command = [sys.executable, "-m", "galley.models.gguf_convert", str(path), str(folder)]
+    done = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False)
+    if done.returncode == 0:
+        return
+    reason = (done.stderr.strip().splitlines() or [f"the converter ended with {done.returncode}"])[-1]
+    if done.returncode == _DISK_FULL:
+        raise GalleyError("disk-full", f"converting {path}: {reason}", hint=f"free space for {folder.parent}")
+    if done.returncode < 0:
+        message = f"converting {path}: the converter was ended by signal {-done.returncode}"
+        raise GalleyError("out-of-memory", message, hint="close other programs, or take a smaller model")
+    raise GalleyError("model-invalid", f"{path} cannot be converted: {reason}", hint="try the same model in hub layout")
+
+
+def main(path: Path, folder: Path) -> int:
+    """The converting process: under a lock, aside, then one rename."""
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    with FileLock(f"{folder}.lock"):
+        for leftover in folder.parent.glob(f"{folder.name}.partial-*"):
+            shutil.rmtree(leftover, ignore_errors=True)
+        if folder.is_dir():
+            return 0
+        aside = folder.with_name(f"{folder.name}.partial-{os.getpid()}")
+        try:
+            _write(path, aside)
+            _sync(aside)
+            aside.rename(folder)
+        except OSError as error:
+            if error.errno != _DISK_FULL:
+                raise
+            sys.stderr.write("no space left on the device\n")
+            return _DISK_FULL
+        finally:
+            shutil.rmtree(aside, ignore_errors=True)
+    return 0
+
+
+def _write(path: Path, folder: Path) -> None:
+    import torch
+    from transformers import AutoModelForCausalLM, AutoTokenizer, GenerationConfig
+    from transformers.utils.quantization_config import GgufConfig
+
+    tokenizer = AutoTokenizer.from_pretrained(path.parent, gguf_file=path.name)
+    _repair(tokenizer.backend_tokenizer, path)
+    tokenizer.save_pretrained(folder)
+    loaded = AutoModelForCausalLM.from_pretrained(
+        path.parent, gguf_file=path.name, dtype=torch.bfloat16, quantization_config=GgufConfig(dequantize=True)
+    )
+    config = loaded.config
+    # A model that came from GGUF refuses to be saved even when it is unpacked, so the weights move to a fresh one.
+    if "quantization_config" in vars(config):
+        del config.quantization_config
+    for name, value in vars(config).items():
+        if isinstance(value, float):
+            setattr(config, name, _shortest(value))
+    with torch.device("meta"):
+        fresh = AutoModelForCausalLM.from_config(config, dtype=torch.bfloat16)
+    state = {name: tensor.to(torch.bfloat16) for name, tensor in loaded.state_dict().items()}
+    fresh.load_state_dict(state, assign=True)
+    fresh.tie_weights()
+    stops = {tokenizer.eos_token_id, getattr(config, "eos_token_id", None)} - {None}
+    fresh.generation_config = GenerationConfig(
+        bos_token_id=tokenizer.bos_token_id, eos_token_id=sorted(stops), pad_token_id=tokenizer.pad_token_id
+    )
+    fresh.save_pretrained(folder)
+
+
+def _repair(tokenizer: Tokenizer, path: Path) -> None:
+    from tokenizers import pre_tokenizers
+
+    from galley.models.gguf_header import read_gguf_header
+
+    if read_gguf_header(path).text("tokenizer.ggml.pre") in _SINGLE_DIGITS:
+        digits = pre_tokenizers.Digits(individual_digits=True)
+        byte_level = pre_tokenizers.ByteLevel(add_prefix_space=False)
+        rule: Any = pre_tokenizers.Sequence([digits, byte_level])
+        tokenizer.pre_tokenizer = rule
+
+
+def _shortest(value: float) -> float:
+    """Undo the noise of float32 storage: 9.999999747378752e-06 was written as 1e-05."""
+    for digits in range(1, 9):
+        short = float(f"{value:.{digits}g}")
+        if struct.pack("<f", short) == struct.pack("<f", value):
+            return short
+    return value
+
+
+def _sync(folder: Path) -> None:
+    """Bring the files to the disk before the name says that they are complete."""
+    for path in [*folder.iterdir(), folder]:
+        handle = os.open(path, os.O_RDONLY)
+        try:
+            os.fsync(handle)
+        finally:
+            os.close(handle)
+
+
+if __name__ == "__main__":
+    os.environ.setdefault("HF_HUB_DISABLE_PROGRESS_BARS", "1")
+    sys.exit(main(Path(sys.argv[1]), Path(sys.argv[2])))
