@@ -9,8 +9,10 @@ from galley.data.dataset import DataStatistics
 from galley.data.samples import EncodeReport
 from galley.models.spec import ModelSpec
 from galley.plan.types import Hardware
-from galley.recipe.schema import Recipe
+from galley.recipe.schema import Recipe, Tuning
 
+FAST_FAMILIES = frozenset({"llama", "mistral", "qwen2", "qwen3", "smollm3", "gemma", "gemma2", "gemma3_text"})
+"""Families for which the hand-written step is written."""
 CHARACTERS_PER_TOKEN = 3.6
 """Of English under a vocabulary of about 50,000; before tokenising nothing better is known."""
 TEMPLATE_TOKENS = 24
@@ -79,6 +81,15 @@ class Case:
             return self.counted.rows_kept
         pieces = self.tokens // max_length if self.is_documents else 0
         return self.statistics.rows + pieces
+
+    def mean(self, max_length: int) -> float:
+        """Tokens of a row on average, as trained."""
+        return min(float(max_length), self.tokens / max(1, self.rows(max_length)))
+
+    def suits_fast_path(self, tuning: Tuning) -> bool:
+        """Whether the hand-written step may serve; the loaded model has the last word."""
+        able = self.spec.kind == "decoder" and self.spec.family in FAST_FAMILIES and tuning in ("lora", "full")
+        return able and self.recipe.override.fast_path is not False
 
     @cached_property
     def supervised_share(self) -> float:

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import tomllib
 from dataclasses import dataclass
 from functools import cache
-from importlib import resources
+from pathlib import Path
 
 
 @dataclass(frozen=True)
@@ -35,7 +34,9 @@ class Device:
 @cache
 def catalogue() -> dict[str, Device]:
     """All devices by name."""
-    text = resources.files("galley.plan").joinpath("catalogue.toml").read_text(encoding="utf-8")
+    import tomllib
+
+    text = Path(__file__).with_name("catalogue.toml").read_text(encoding="utf-8")
     return {name: Device(name=name, **facts) for name, facts in tomllib.loads(text).items()}
 
 

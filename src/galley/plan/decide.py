@@ -18,8 +18,10 @@ from galley.plan.time import Work, tokens_per_second
 from galley.plan.types import BatchPlan, Hardware, Plan, Predicted
 from galley.recipe.schema import Precision, Recipe
 
-FAST_FAMILIES = frozenset({"llama", "mistral", "qwen2", "qwen3", "smollm3", "gemma", "gemma2", "gemma3_text"})
-"""Families for which the hand-written step may be chosen; the loaded model decides."""
+_READING_ORDER = (
+    *("method", "tuning", "rank", "device", "precision", "fast_path", "compile", "checkpointing", "max_length"),
+    *("global_batch", "micro_batch_tokens", "epochs", "optimizer", "learning_rate", "schedule"),
+)
 _EVALUATIONS = 10
 _EVALUATE_ROWS = {"cpu": 64, "cuda": 512, "mps": 128}
 # Measured: compiling a block costs 20 s and makes the general path a fifth faster. Twice that must be expected.
@@ -96,7 +98,7 @@ def decide(  # noqa: PLR0913 (everything a plan depends on, and nothing else)
         seed=recipe.seed,
         exact=counted is not None,
         tokens=case.tokens,
-        decisions=tuple(ledger.decisions),
+        decisions=ledger.in_order(_READING_ORDER),
         predicted=_predicted(case, fitted, speed, seconds),
         alternatives=fitted.alternatives,
         warnings=tuple(ledger.warnings),
@@ -106,7 +108,7 @@ def decide(  # noqa: PLR0913 (everything a plan depends on, and nothing else)
 def _fast_path(case: Case, fitted: Fit, ledger: Ledger) -> bool:
     if case.spec.kind != "decoder":
         return False
-    able = case.spec.family in FAST_FAMILIES and fitted.tuning in ("lora", "full")
+    able = case.suits_fast_path(fitted.tuning)
     because = (
         f"{case.spec.family} is Llama-shaped; the loaded model is checked against the general step"
         if able
@@ -145,7 +147,7 @@ def _speed(case: Case, fitted: Fit, device: str, precision: Precision, fast_path
         rank=case.recipe.override.rank or 16,
         checkpointing=fitted.checkpointing,
         supervised_share=case.supervised_share,
-        mean_length=min(fitted.max_length, case.tokens / max(1, case.rows(fitted.max_length))),
+        mean_length=case.mean(fitted.max_length),
         fast_path=fast_path,
     )
     return tokens_per_second(case.spec, work, case.hardware)

@@ -65,11 +65,13 @@ def fit(case: Case, device: str, precision: Precision, global_batch: int, ledger
         for way in _ways(case, kind):
             load = _load(case, way, device, precision)
             for tokens in _micro_batches(case, kind, max_length, global_batch):
-                parts = memory_parts(case.spec, replace(load, micro_batch_tokens=tokens))
+                computed = _computed_at_once(case, max_length, global_batch, tokens)
+                parts = memory_parts(case.spec, replace(load, micro_batch_tokens=computed))
                 if sum(parts.values()) <= room:
                     found = Fit(way.tuning, way.checkpointing, max_length, tokens, parts, ())
                     _explain(case, kind, found, lost, ledger)
-                    return replace(found, alternatives=(*lost, *_slower(case, found, load)))
+                    loser = replace(load, micro_batch_tokens=computed)
+                    return replace(found, alternatives=(*lost, *_slower(case, found, loser)))
             need = _need(case, load, max_length)
             lost.append(
                 Alternative(
@@ -126,6 +128,13 @@ def _micro_batches(case: Case, kind: str, max_length: int, global_batch: int) ->
     yield longest
 
 
+def _computed_at_once(case: Case, max_length: int, global_batch: int, micro_batch_tokens: int) -> int:
+    """Tokens that a micro-batch really has: a step of short rows never fills it. Rows of a step vary by a third."""
+    rows = min(case.recipe.override.micro_batch or global_batch, global_batch)
+    usual = int(1.3 * rows * case.mean(max_length))
+    return min(micro_batch_tokens, max(usual, min(max_length, case.longest)))
+
+
 def _load(case: Case, way: _Way, device: str, precision: Precision) -> Load:
     return Load(
         tuning=way.tuning,
@@ -136,6 +145,7 @@ def _load(case: Case, way: _Way, device: str, precision: Precision) -> Load:
         rank=case.recipe.override.rank or 16,
         checkpointing=way.checkpointing,
         supervised_share=case.supervised_share,
+        fast_path=case.suits_fast_path(way.tuning),
     )
 
 
@@ -186,7 +196,7 @@ def _why_length(case: Case, kind: str, found: Fit) -> str:
     if case.is_documents:
         return "long documents are cut into pieces of this size, and no token is lost"
     return (
-        f"covers the longest row, about {case.longest:,} tokens"
+        f"nothing is cut: the longest row has about {case.longest:,} tokens"
         if case.longest <= found.max_length
         else "longer rows are cut"
     )
@@ -199,9 +209,7 @@ def _slower(case: Case, found: Fit, load: Load) -> Iterator[Alternative]:
     others: tuple[Tuning, ...] = ("full", "qlora") if found.tuning == "lora" else ("lora",)
     room = int(available_bytes(case) * USABLE_SHARE)
     for tuning in others:
-        need = sum(
-            memory_parts(case.spec, replace(load, tuning=tuning, micro_batch_tokens=found.micro_batch_tokens)).values()
-        )
+        need = sum(memory_parts(case.spec, replace(load, tuning=tuning)).values())
         if need > room:
             yield Alternative(summary=tuning, lost_because=f"needs {format_bytes(need)} of {format_bytes(room)}")
         else:

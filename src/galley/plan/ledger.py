@@ -32,6 +32,10 @@ class Ledger:
         self.decisions.append(Decision(key=key, value=say(default), because=because, would_change_if=unless))
         return default
 
+    def in_order(self, keys: tuple[str, ...]) -> tuple[Decision, ...]:
+        """The decisions in the order in which a person wants to read them."""
+        return tuple(sorted(self.decisions, key=lambda decision: keys.index(decision.key)))
+
     def warn(self, message: str) -> None:
         """Something that the user should know before training."""
         self.warnings.append(message)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import platform
 import shutil
-import subprocess
 import sys
 from dataclasses import dataclass
 from pathlib import Path
@@ -79,6 +78,8 @@ def nvidia_gpus() -> tuple[Gpu, ...]:
     command = shutil.which("nvidia-smi")
     if command is None:
         return ()
+    import subprocess
+
     query = [command, "--query-gpu=name,memory.total,compute_cap", "--format=csv,noheader,nounits"]
     try:
         done = subprocess.run(query, capture_output=True, text=True, timeout=10, check=True)

@@ -30,9 +30,9 @@ def choose_precision(case: Case, device: str, ledger: Ledger) -> Precision:
     if case.spec.kind == "module":
         choice: tuple[Precision, str, str] = ("fp32", "the model is a module that takes float32 inputs", "")
     elif fast:
-        names = " and ".join(f for f in features if "bf16" in f)
-        half = f"{names} multiplies bf16 several times faster than fp32; masters and sums stay fp32"
-        choice = ("bf16", half, "the hardware had no bf16 units")
+        unit = next(f for f in features if "bf16" in f).upper().replace("_", "-")
+        why = "in hardware" if unit == "BF16" else f"with {unit}"
+        choice = ("bf16", f"multiplied {why}, several times faster than fp32; masters and sums stay fp32", "")
     else:
         choice = ("fp32", f"this {device} has no fast bf16", "it had AMX, AVX512-BF16 or an Ampere GPU")
     if pin == "bf16" and device == "cpu" and not fast:
