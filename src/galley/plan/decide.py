@@ -30,7 +30,7 @@ _MOST_EPOCHS_BY_TIME = 10.0
 _MEMORY_SPREAD = (0.85, 1.0, 1.2)
 
 
-def decide(  # noqa: PLR0913 (everything a plan depends on, and nothing else)
+def decide(
     recipe: Recipe,
     spec: ModelSpec,
     statistics: DataStatistics,

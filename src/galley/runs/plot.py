@@ -49,9 +49,9 @@ def smooth(values: Sequence[float], window: int) -> list[float]:
 
 
 def _around(values: Sequence[float], index: int, reach: int) -> Sequence[float]:
-    """Neighbours on both sides, equally many of each, so that the ends of a falling curve are not pulled."""
-    reach = min(reach, index, len(values) - 1 - index)
-    return values[index - reach : index + reach + 1]
+    """Neighbours on both sides: near the ends fewer, lest a falling curve be pulled, but never one value alone."""
+    reach = max(min(reach, index, len(values) - 1 - index), reach // 3)
+    return values[max(0, index - reach) : index + reach + 1]
 
 
 def _series(records: list[dict[str, Any]], name: str) -> tuple[list[int], list[float]]:

@@ -14,7 +14,7 @@ class Sink(Protocol):
 
     Args of the class:
         folder: the run folder.
-        first_step: the step that this training starts at; later steps of an earlier, killed one are void.
+        first_step: steps done before this training; later steps that a killed one wrote are void.
     """
 
     def __init__(self, folder: Path, first_step: int) -> None: ...
@@ -35,7 +35,7 @@ class Sinks:
     Args:
         names: entries of the registry.
         folder: the run folder.
-        first_step: the step that this training starts at.
+        first_step: steps done before this training.
         note: called with an event kind and a message when a sink fails.
 
     Raises:

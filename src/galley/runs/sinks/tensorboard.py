@@ -12,7 +12,7 @@ class TensorBoard:
 
     Args:
         folder: the run folder.
-        first_step: steps from here on that an earlier training wrote are purged by TensorBoard.
+        first_step: steps done before; later ones that a killed training wrote are purged by TensorBoard.
     """
 
     def __init__(self, folder: Path, first_step: int) -> None:
@@ -22,7 +22,7 @@ class TensorBoard:
         self._writer = EventFileWriter(str(folder / "tensorboard"), flush_secs=5)
         if first_step > 0:
             start = SessionLog(status=SessionLog.START)
-            self._writer.add_event(Event(wall_time=time.time(), step=first_step, session_log=start))
+            self._writer.add_event(Event(wall_time=time.time(), step=first_step + 1, session_log=start))
 
     def log(self, step: int, metrics: Mapping[str, float]) -> None:
         """Write numbers by name."""

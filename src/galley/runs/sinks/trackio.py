@@ -19,7 +19,7 @@ class Trackio:
 
     Args:
         folder: the run folder.
-        first_step: above 0, an existing trackio run of this name is continued, and what it has is not written again.
+        first_step: steps done before; above 0, a trackio run of this name is continued, and nothing written twice.
     """
 
     def __init__(self, folder: Path, first_step: int) -> None:
