@@ -77,18 +77,16 @@ class TextEncoder:
             self._memo.clear()
         return exact
 
-    def continuation(self, before: Sequence[int], text: str) -> list[int] | None:
-        """Ids that continue `before` with the text, or None where this tokenizer cannot start in mid-text.
+    def continuation(self, before: str, text: str) -> list[int] | None:
+        """Ids that continue those of `before` with the text, or None where this tokenizer cannot start in mid-text.
 
         Tokenizers that put a space before every text are asked behind an anchor, and the anchor's ids are removed.
         """
-        for anchor in ("", "\n", "x"):
+        ids_before, expected = self.encode(before), self._decode(self.encode(before + text))
+        for anchor in ("", "\n", "x", ">", "1"):
             ids, head = self.encode(anchor + text), self.encode(anchor)
-            if ids[: len(head)] != head:
-                continue
-            rest = ids[len(head) :]
-            if self._decode([*before, *rest]) == self._decode(before) + text:
-                return rest
+            if ids[: len(head)] == head and self._decode([*ids_before, *ids[len(head) :]]) == expected:
+                return ids[len(head) :]
         return None
 
     def _decode(self, ids: Sequence[int]) -> str:

@@ -140,7 +140,7 @@ def _encode_joined(encoder: TextEncoder, row: MarkedText, border: int) -> Encode
     """Prompt and answer encoded apart, as they are when a model answers the prompt."""
     before = MarkedText(row.text[:border], tuple((a, min(b, border)) for a, b in row.spans if a < border))
     left = encode_marked(encoder, [before])[0]
-    rest = encoder.continuation(left.ids, row.text[border:])
+    rest = encoder.continuation(before.text, row.text[border:])
     if rest is None:
         raise GalleyError(
             "data-template",
@@ -148,23 +148,14 @@ def _encode_joined(encoder: TextEncoder, row: MarkedText, border: int) -> Encode
             f"alone: {row.text[max(0, border - 30) : border + 30]!r}",
             hint="remove white space from the beginning of the answer",
         )
-    ids, spans = left.ids + rest, list(left.spans)
-    for start, stop in row.spans:
-        if stop > border:
-            places = [
-                _token_at(encoder, left.ids, rest, row.text[border:place]) for place in (max(start, border), stop)
-            ]
-            spans.append((places[0], places[1]))
-    return Encoded(ids, spans, joined=True)
 
+    def token_at(place: int) -> int:
+        part = encoder.continuation(before.text, row.text[border:place]) or []
+        common = _common_prefix(rest, part)
+        return len(left.ids) + (common if common == len(part) else common + 1)
 
-def _token_at(encoder: TextEncoder, before: list[int], rest: list[int], text: str) -> int:
-    """How many tokens of before + rest cover the text after `before`."""
-    if not text:
-        return len(before)
-    part = encoder.continuation(before, text) or []
-    common = _common_prefix(rest, part)
-    return len(before) + (common if common == len(part) else common + 1)
+    spans = [(token_at(max(start, border)), token_at(stop)) for start, stop in row.spans if stop > border]
+    return Encoded(left.ids + rest, [*left.spans, *spans], joined=True)
 
 
 def _finish(encoder: TextEncoder, row: MarkedText, encoded: Encoded) -> Encoded:

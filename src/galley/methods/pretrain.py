@@ -64,8 +64,8 @@ class Pretrain:
         Raises:
             GalleyError: `data-format` for conversations; `data-empty` as `encode_examples`.
         """
+        from galley.data.encode import encode_examples
         from galley.data.examples import Conversation
-        from galley.data.tokens import encode_examples
 
         if any(isinstance(example, Conversation) for example in examples):
             raise GalleyError(

@@ -61,8 +61,8 @@ class Sft:
         Raises:
             GalleyError: `data-format` for documents; `data-template` and `data-empty` as `encode_examples`.
         """
+        from galley.data.encode import encode_examples
         from galley.data.examples import Document
-        from galley.data.tokens import encode_examples
 
         if any(isinstance(example, Document) for example in examples):
             raise GalleyError(
