@@ -152,9 +152,13 @@ FAMILIES: dict[str, Family] = {
 
 _TEXT = [
     "You are a helpful AI assistant. What relation is Anna to Bert? Answer only with the word.\n\nShe is his mother.",
-    "system user assistant model think <|user|> <|assistant|> <think>\n\n</think>\n\n [INST] 12 + 34 = 46. ",
+    "system user assistant model think <think>\n\n</think>\n\n [INST] 12 + 34 = 46. ",
     "Die Straße ist naß; 你好，世界。 Привет! 🙂 \t  indented\n    code(x) -> y\n",
 ]
+
+
+_MERGING = "<|user|>\n\nHi</s>\n<|assistant|>\n\nHo</s>\nword\n\nword\n\n\nword" * 3
+"""Teaches to merge the end of a header with the line break behind it, as large vocabularies do."""
 
 
 @cache
@@ -179,8 +183,10 @@ def _trained(pieces: Pieces, special: tuple[str, ...], bos: str | None) -> str:
             split.insert(0, pre_tokenizers.Split(Regex(_CL100K), behavior="isolated"))
         tokenizer.pre_tokenizer = pre_tokenizers.Sequence(split)
         tokenizer.decoder = decoders.ByteLevel()
-    trainer = trainers.BpeTrainer(vocab_size=700, special_tokens=list(special), initial_alphabet=alphabet)
-    tokenizer.train_from_iterator(_TEXT, trainer)
+    trainer = trainers.BpeTrainer(
+        vocab_size=700, special_tokens=list(special), initial_alphabet=alphabet, show_progress=False
+    )
+    tokenizer.train_from_iterator([*_TEXT, _MERGING] if pieces == "llama3" else _TEXT, trainer)
     if bos is not None:
         tokenizer.post_processor = processors.TemplateProcessing(
             single=f"{bos} $A", special_tokens=[(bos, tokenizer.token_to_id(bos))]

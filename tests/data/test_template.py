@@ -70,6 +70,9 @@ def test_answers_and_their_closings_are_learned_and_nothing_else(name: str, mark
         if name == "qwen3":
             expected[-1] = "<think>\n\n</think>\n\n" + expected[-1]
         got = learned(template, template.encode(Conversation(messages)))
+        if name == "zephyr-llama3":
+            # The line break belongs to the header's last token, except where the last prompt must stay exact.
+            expected[:-1] = [text.lstrip("\n") for text in expected[:-1]]
         # Sentence-piece decoders drop one space at the beginning of whatever they decode.
         assert [text.lstrip(" ") for text in got] == [text.lstrip(" ") for text in expected]
 
@@ -142,9 +145,7 @@ def test_train_on() -> None:
 
 
 def test_answer_that_would_merge_with_its_prompt_keeps_the_prompt_exact() -> None:
-    template = Template(tokenizer_of("qwen3"))
-    messages = turns("Hi.", "Hello.", "Code?", "\n\ncode")
-    marked = template.render(messages)
+    messages = turns("Hi.", "Hello.", "Code?", "\ncode")
     tokenizer = make_tokenizer(
         "llama3", ("<|im_start|>", "<|im_end|>"), bos=None, eos="<|im_end|>", template=FAMILIES["chatml"].source
     )
@@ -153,8 +154,8 @@ def test_answer_that_would_merge_with_its_prompt_keeps_the_prompt_exact() -> Non
     prompt = template.prompt_ids(messages[:-1])
     assert encoded.joined
     assert encoded.ids[: len(prompt)] == prompt
-    assert tokenizer.decode(encoded.ids) == template.render(messages) != marked
-    assert learned(template, encoded)[-1] == "\n\ncode<|im_end|>"
+    assert tokenizer.decode(encoded.ids) == template.render(messages)
+    assert learned(template, encoded)[-1] == "\ncode<|im_end|>"
 
 
 def test_thoughts_of_earlier_turns_are_dropped_and_last_one_is_learned() -> None:

@@ -95,14 +95,14 @@ class _Bulk:
 
     def _prove(self) -> None:
         """Compare the fast ways with the slow ones on rows from all over the data."""
-        step = max(1, len(self._examples) // _PROOF_ROWS)
-        sample = range(0, len(self._examples), step)
-        if self._template is not None:
+        sample = range(0, len(self._examples), max(1, len(self._examples) // _PROOF_ROWS))
+        marked = [self._mark(row) for row in sample]
+        if self._template is None:
+            self.encoder.prove([row.text for row in marked])
+        else:
             rows = (self._examples[row] for row in sample)
             if not self._template.prove([row for row in rows if isinstance(row, Conversation)]):
                 self._counts["slow"] = 1
-        else:
-            self.encoder.prove([self._mark(row).text for row in sample])
         self._proved = True
 
     def _mark(self, row: int) -> MarkedText:
