@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
 from pathlib import Path
@@ -172,6 +172,13 @@ def shorten(row: object, limit: int = 300) -> str:
     """One line of JSON of at most that many characters."""
     text = json.dumps(row, ensure_ascii=False, default=str)
     return text if len(text) <= limit else f"{text[: limit - 2]} …"
+
+
+def note_unused(source: Source, request: Request, used: Collection[str]) -> None:
+    """Say which columns of a source nothing reads."""
+    unused = [column for column in source.columns if column not in used]
+    if unused:
+        request.notes.append(f"{source.name}: columns that are not used: {', '.join(unused)}")
 
 
 def as_text(value: object) -> str | None:

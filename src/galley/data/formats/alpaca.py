@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 
 from galley.base import GalleyError
 from galley.data.examples import Completion, Conversation, Message
-from galley.data.source import Record, Request, Row, Source, cell_text, field_error
+from galley.data.source import Record, Request, Row, Source, cell_text, field_error, note_unused
 
 _ROLES = {"prompt": "instruction", "input": "input", "completion": "output", "system": "system", "history": "history"}
 
@@ -28,9 +28,7 @@ class Alpaca:
         """One conversation (or completion) a record."""
         roles = _roles(source, request)
         request.used_columns |= roles
-        unused = [column for column in source.columns if column not in roles.values()]
-        if unused:
-            request.notes.append(f"{source.name}: columns that are not used: {', '.join(unused)}")
+        note_unused(source, request, roles.values())
         for record in source.table():
             prompt = cell_text(source.name, record, roles["prompt"])
             more = cell_text(source.name, record, roles["input"]) if "input" in roles else ""

@@ -9,7 +9,7 @@ from typing import Any, cast
 
 from galley.base import GalleyError
 from galley.data.examples import Conversation, Message, Role
-from galley.data.source import Record, Request, Row, Source, field_error, kind_of, row_error
+from galley.data.source import Record, Request, Row, Source, field_error, kind_of, note_unused, row_error
 
 _ROLES: dict[str, Role] = {
     "system": "system",
@@ -19,7 +19,8 @@ _ROLES: dict[str, Role] = {
     "tool": "tool",
     "function": "tool",
 }
-_COLUMNS = ("messages", "conversations", "conversation", "dialogue", "dialog", "chat")
+TURNS_COLUMNS = ("messages", "conversations", "conversation", "dialogue", "dialog", "chat")
+"""Usual names of a column of turns, the most usual first."""
 _SHAPE = 'a list such as [{"role": "user", "content": "..."}, {"role": "assistant", "content": "..."}]'
 _HINT = f"expected {_SHAPE}"
 
@@ -33,47 +34,67 @@ class Messages:
 
     def detect(self, source: Source, task: str) -> float:
         """Certain when the records hold a list of mappings with a role."""
-        column = find_turns(source, "role")
-        if column is not None:
-            return 1.0
-        return 0.8 if "messages" in source.columns else 0.0
+        return detect_turns(source, "role") or (0.8 if "messages" in source.columns else 0.0)
 
     def rows(self, source: Source, request: Request) -> Iterator[Row]:
         """One conversation a record."""
-        column = turns_column(source, request, "role", _COLUMNS)
+        column = turns_column(source, request, "role")
         for record in source.table():
             turns = turns_of(source.name, record, column, _HINT)
             yield Row(record.number, Conversation(read_messages(source.name, record, column, turns, request)))
 
 
-def find_turns(source: Source, key: str) -> str | None:
-    """The first column whose sampled values are lists of mappings that have the key."""
-    for column in source.columns:
-        values = [record.fields.get(column) for record in source.sample]
-        lists = [value for value in values if isinstance(value, Sequence) and not isinstance(value, str) and value]
-        if any(isinstance(value[0], Mapping) and key in value[0] for value in lists):
-            return column
-    return None
+def find_turns(source: Source, key: str) -> list[str]:
+    """Columns whose sampled values are lists of mappings that have the key."""
+    return [column for column in source.columns if any(_has_turns(record, column, key) for record in source.sample)]
 
 
-def turns_column(source: Source, request: Request, key: str, names: Sequence[str]) -> str:
-    """The column that holds the turns: the user's, the one that looks like it, or the first with a usual name.
+def _has_turns(record: Record, column: str, key: str) -> bool:
+    value = record.fields.get(column)
+    if not isinstance(value, Sequence) or isinstance(value, str) or not value:
+        return False
+    return isinstance(value[0], Mapping) and key in value[0]
+
+
+def detect_turns(source: Source, key: str) -> float:
+    """Certain when a column of a usual name holds turns, likely when another one does."""
+    found = find_turns(source, key)
+    if found:
+        return 1.0 if set(found) & set(TURNS_COLUMNS) else 0.85
+    return 0.0
+
+
+def turns_column(source: Source, request: Request, key: str, *, beside: Sequence[str] = ()) -> str:
+    """The column that holds the turns: the user's, else one that looks like it, else one with a usual name.
+
+    Args:
+        source: the records.
+        request: gets the column, and a note on columns that are not read.
+        key: what each turn has, such as `role`.
+        beside: other columns that the format reads.
 
     Raises:
-        GalleyError: `data-columns` when there is none.
+        GalleyError: `data-columns` when there is none, or when several could be meant.
     """
+    looks = find_turns(source, key)
+    usual = [name for name in TURNS_COLUMNS if name in (looks or source.columns)]
+    candidates = [request.columns["messages"]] if "messages" in request.columns else usual[:1] or looks
     extra = [role for role in request.columns if role != "messages"]
-    column = request.columns.get("messages") or find_turns(source, key)
-    column = column or next((name for name in names if name in source.columns), None)
-    if extra or column is None or column not in source.columns:
-        fault = f"{extra[0]!r} is no role of this format" if extra else f"there is no column {column or names[0]!r}"
-        raise GalleyError(
-            "data-columns",
-            f"{source.name}: {fault}; it has {', '.join(map(repr, source.columns))}",
-            hint="name the column that holds the turns: `columns: {messages: ...}`",
-        )
-    request.used_columns["messages"] = column
-    return column
+    if extra:
+        fault = f"{extra[0]!r} is no role of this format"
+    elif len(candidates) != 1:
+        fault = f"several columns hold turns ({', '.join(candidates)})" if candidates else "no column holds turns"
+    elif candidates[0] not in source.columns:
+        fault = f"there is no column {candidates[0]!r}"
+    else:
+        request.used_columns["messages"] = candidates[0]
+        note_unused(source, request, [candidates[0], *beside])
+        return candidates[0]
+    raise GalleyError(
+        "data-columns",
+        f"{source.name}: {fault}; it has {', '.join(map(repr, source.columns))}",
+        hint="name the column that holds the turns: `columns: {messages: ...}`",
+    )
 
 
 def turns_of(name: str, record: Record, column: str, hint: str) -> Sequence[Mapping[str, Any]]:

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from galley.base import GalleyError
 from galley.data.examples import Completion, Conversation, Message
 from galley.data.formats.messages import read_messages, turns_of
-from galley.data.source import Record, Request, Row, Source, cell_text, field_error
+from galley.data.source import Record, Request, Row, Source, cell_text, field_error, note_unused
 
 _HINT = 'expected two texts, or two lists such as [{"role": "user", "content": "..."}]'
 
@@ -39,9 +39,7 @@ class PromptCompletion:
                 hint="`columns: {prompt: ..., completion: ...}` names others",
             )
         request.used_columns |= {"prompt": prompt, "completion": completion}
-        unused = [column for column in source.columns if column not in (prompt, completion)]
-        if unused:
-            request.notes.append(f"{source.name}: columns that are not used: {', '.join(unused)}")
+        note_unused(source, request, (prompt, completion))
         for record in source.table():
             yield Row(record.number, _example(source.name, record, prompt, completion, request))
 

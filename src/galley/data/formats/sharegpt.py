@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from galley.data.examples import Conversation, Message, Role
-from galley.data.formats.messages import find_turns, turns_column, turns_of
+from galley.data.formats.messages import detect_turns, turns_column, turns_of
 from galley.data.source import Request, Row, Source, kind_of, row_error
 
 _ROLES: dict[str, Role] = {
@@ -26,7 +26,6 @@ _ROLES: dict[str, Role] = {
     "observation": "tool",
     "function_response": "tool",
 }
-_COLUMNS = ("conversations", "conversation", "messages", "dialogue", "dialog")
 _HINT = 'expected a list such as [{"from": "human", "value": "..."}, {"from": "gpt", "value": "..."}]'
 
 
@@ -39,13 +38,11 @@ class ShareGpt:
 
     def detect(self, source: Source, task: str) -> float:
         """Certain when the records hold a list of mappings with `from`."""
-        if find_turns(source, "from") is not None:
-            return 1.0
-        return 0.7 if "conversations" in source.columns else 0.0
+        return detect_turns(source, "from") or (0.7 if "conversations" in source.columns else 0.0)
 
     def rows(self, source: Source, request: Request) -> Iterator[Row]:
         """One conversation a record."""
-        column = turns_column(source, request, "from", _COLUMNS)
+        column = turns_column(source, request, "from", beside=("system",))
         for record in source.table():
             turns = turns_of(source.name, record, column, _HINT)
             messages = []

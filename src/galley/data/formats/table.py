@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from galley.data.columns import choose_columns, guess, needed_roles
 from galley.data.examples import Completion, Conversation, Document, Example, Labelled, Message
-from galley.data.source import Record, Request, Row, Source, cell_text
+from galley.data.source import Record, Request, Row, Source, cell_text, note_unused
 
 
 class Table:
@@ -31,9 +31,7 @@ class Table:
             explicit = {"prompt": columns[0], "completion": columns[1]}
         roles = choose_columns(columns, explicit, task=request.task, source=source.name)
         request.used_columns |= roles
-        unused = [column for column in columns if column not in roles.values()]
-        if unused:
-            request.notes.append(f"{source.name}: columns that are not used: {', '.join(unused)}")
+        note_unused(source, request, roles.values())
         make = _MAKERS[request.task]
         for record in source.table():
             yield Row(record.number, make(source.name, record, roles))

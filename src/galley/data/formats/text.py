@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from galley.data.containers.csv import encoding_error
 from galley.data.examples import Document
 from galley.data.sniff import detect_encoding, open_text
-from galley.data.source import Request, Row, Source, cell_text, typed_option
+from galley.data.source import Request, Row, Source, cell_text, note_unused, typed_option
 from galley.data.sources.files import TEXT_SUFFIXES
 
 FEW_FILES = 10
@@ -36,9 +36,7 @@ class Text:
         if source.records is not None:
             column = request.columns.get("text", "text")
             request.used_columns["text"] = column
-            unused = [name for name in source.columns if name != column]
-            if unused:
-                request.notes.append(f"{source.name}: columns that are not used: {', '.join(unused)}")
+            note_unused(source, request, (column,))
             for record in source.table():
                 yield Row(record.number, Document(cell_text(source.name, record, column)))
             return
