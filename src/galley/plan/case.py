@@ -31,6 +31,7 @@ class Case:
 
     Args:
         counted: what encoding gave, once it was done; else tokens are estimated from characters.
+        encoded_rows: samples that encoding gave; a long document counts once for each of its pieces.
         max_length: the limit that the rows were encoded with, when they were.
     """
 
@@ -40,6 +41,7 @@ class Case:
     hardware: Hardware
     method: str
     counted: EncodeReport | None = None
+    encoded_rows: int | None = None
     max_length: int | None = None
 
     @property
@@ -61,7 +63,8 @@ class Case:
     def tokens(self) -> int:
         """Tokens of one epoch; rows where there are no tokens."""
         if self.counted is not None:
-            return self.counted.tokens_in - self.counted.tokens_cut - self.counted.tokens_dropped
+            kept = self.counted.tokens_in - self.counted.tokens_cut - self.counted.tokens_dropped
+            return kept + self.counted.tokens_repeated
         if not self.has_tokens:
             return self.statistics.rows
         return round(self.statistics.characters / CHARACTERS_PER_TOKEN) + self.statistics.rows * self._overhead
@@ -78,7 +81,7 @@ class Case:
     def rows(self, max_length: int) -> int:
         """Training rows; documents count by their pieces."""
         if self.counted is not None:
-            return self.counted.rows_kept
+            return self.encoded_rows or self.counted.rows_kept
         pieces = self.tokens // max_length if self.is_documents else 0
         return self.statistics.rows + pieces
 

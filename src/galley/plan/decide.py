@@ -37,6 +37,7 @@ def decide(
     hardware: Hardware,
     *,
     counted: EncodeReport | None = None,
+    encoded_rows: int | None = None,
     max_length: int | None = None,
 ) -> Plan:
     """Decide how to train.
@@ -47,6 +48,7 @@ def decide(
         statistics: facts about the data.
         hardware: where it runs.
         counted: rows and tokens as encoded; without it they are estimated from characters.
+        encoded_rows: samples that encoding gave, `len(samples)`; pieces of a long document count each.
         max_length: the limit, in tokens, that the rows were encoded with.
 
     Raises:
@@ -55,7 +57,7 @@ def decide(
     """
     ledger = Ledger()
     method = choose_method(recipe, spec, statistics, ledger)
-    case = Case(recipe, spec, statistics, hardware, method, counted, max_length)
+    case = Case(recipe, spec, statistics, hardware, method, counted, encoded_rows, max_length)
     check(case)
     device = choose_device(case, ledger)
     precision = choose_precision(case, device, ledger)

@@ -76,7 +76,8 @@ def _title(plan: Plan, page: _Page) -> Iterator[str]:
     words = f"{plan.task} by {plan.method}: {plan.model}"
     yield page.paint(words, _BOLD)
     memory = format_bytes(plan.hardware.memory_bytes)
-    yield page.paint(f"{plan.rows:,} training rows, on {place}, {memory} of memory", _DIM)
+    for line in page.wrap(f"{plan.rows:,} training rows, on {place}, {memory} of memory", 0):
+        yield page.paint(line, _DIM)
 
 
 def _decisions(plan: Plan, page: _Page) -> Iterator[str]:
@@ -101,18 +102,21 @@ def _memory(plan: Plan, page: _Page) -> Iterator[str]:
         return
     low, likely, high = plan.predicted.memory_bytes
     yield from page.heading("Memory at the peak")
+    if not parts.get("weights"):
+        yield f"  {format_bytes(likely)} beside the model, whose size shows when it is built"
+        return
     total = f"{format_bytes(likely)} likely, {format_bytes(low)} to {format_bytes(high)}"
     yield f"  {total}, of {format_bytes(plan.hardware.memory_bytes)}"
     room = max(10, min(40, page.width - 2 - _KEY - _VALUE))
     largest = max(parts.values())
     for name, size in parts.items():
-        bar = _bar(size / largest, room) if largest else ""
+        bar = _bar(size / largest, room) if size else ""
         yield f"  {name:<{_KEY}}{format_bytes(size):>{_VALUE - 3}}   {page.paint(bar, _CYAN)}"
 
 
 def _bar(share: float, columns: int) -> str:
     whole, part = divmod(round(share * columns * 8), 8)
-    return ("█" * whole + (_EIGHTHS[part] if part else "")) or "▏"
+    return ("█" * whole + _EIGHTHS[part].strip()) or "▏"
 
 
 def _time(plan: Plan, page: _Page) -> Iterator[str]:
@@ -129,13 +133,15 @@ def _time(plan: Plan, page: _Page) -> Iterator[str]:
     else:
         unit = "rows"
         yield from page.fields("training", "unknown", "the work of this model shows at the first step")
-    estimate = "" if plan.exact else ", estimated from characters"
+    estimate = "" if plan.exact or unit == "rows" else ", estimated from characters"
     batch = plan.batch
     yield from page.fields(
         "steps", f"{plan.steps:,}", f"of {batch.global_batch_rows} rows each, {plan.epochs:g} epochs"
     )
     yield from page.fields(unit, format_count(plan.tokens * plan.epochs), f"{plan.tokens:,} an epoch{estimate}")
-    yield from page.fields("disk", format_bytes(plan.predicted.disk_bytes), "checkpoints that are kept, and the result")
+    if plan.predicted.disk_bytes:
+        disk = format_bytes(plan.predicted.disk_bytes)
+        yield from page.fields("disk", disk, "checkpoints that are kept, and the result")
 
 
 def _quality(plan: Plan, page: _Page) -> Iterator[str]:

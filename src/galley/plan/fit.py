@@ -206,14 +206,14 @@ def _slower(case: Case, found: Fit, load: Load) -> Iterator[Alternative]:
     """What would also have fitted, or not, beyond the chosen way."""
     if case.from_scratch or case.spec.kind != "decoder":
         return
-    others: tuple[Tuning, ...] = ("full", "qlora") if found.tuning == "lora" else ("lora",)
+    others: tuple[Tuning, ...] = {"lora": ("full", "qlora"), "full": ("lora",)}.get(found.tuning, ())
     room = int(available_bytes(case) * USABLE_SHARE)
     for tuning in others:
         need = sum(memory_parts(case.spec, replace(load, tuning=tuning)).values())
         if need > room:
             yield Alternative(summary=tuning, lost_because=f"needs {format_bytes(need)} of {format_bytes(room)}")
         else:
-            why = {"full": "more to compute and to store", "qlora": "slower", "lora": "saves little here"}[tuning]
+            why = {"full": "more to compute and to store", "qlora": "slower", "lora": "learns less"}[tuning]
             yield Alternative(summary=tuning, lost_because=f"fits in {format_bytes(need)}, but {why}")
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 from galley.base import format_count
 from galley.plan.case import Case
 from galley.plan.ledger import Ledger
@@ -123,7 +125,7 @@ def choose_optimizer(case: Case, tuning: Tuning, steps: int, ledger: Ledger) -> 
         betas=pins.betas or scratch_betas,
         clip=1.0 if pins.clip is None else pins.clip,
         schedule=schedule,
-        warmup_steps=min(steps, int(warmup) if warmup >= 1 else max(1, round(warmup * steps)) if warmup else 0),
+        warmup_steps=min(steps, int(warmup) if warmup >= 1 else math.ceil(warmup * steps)),
         decay_steps=max(1, round(decay * steps)) if schedule == "wsd" else 0,
     )
 
