@@ -176,31 +176,33 @@ def sniff_dialect(head: str, *, whole: bool, suffix: str = "csv", delimiter: str
         delimiter: the user's own choice; only the quoting is found out then.
     """
     promised = "\t" if suffix in ("tsv", "tab") else ","
-    best: tuple[tuple[int, bool, int], Dialect] | None = None
-    for candidate in _candidates((delimiter,) if delimiter else DELIMITERS):
-        widths = _widths(candidate, head, whole)
+    best: tuple[tuple[int, bool, bool, int], Dialect] | None = None
+    for candidate in _candidates(head, (delimiter,) if delimiter else DELIMITERS):
+        widths, readable = _widths(candidate, head, whole)
         if not widths:
             continue
-        sound = sum(width == widths[0] for width in widths) / len(widths) if widths[0] > 1 else 0
+        divides = widths[0] > 1
+        sound = sum(width == widths[0] for width in widths) / len(widths) if divides and readable else 0
         # Whole tenths: one bad row far down should not make the header's clear delimiter lose to a worse guess.
-        score = (int(sound * 10), candidate.delimiter == promised, widths[0])
+        score = (int(sound * 10), divides, candidate.delimiter == promised, widths[0])
         if best is None or score > best[0]:
             best = (score, candidate)
     return best[1] if best else Dialect(delimiter or promised)
 
 
-def _candidates(delimiters: tuple[str, ...]) -> Iterator[Dialect]:
-    """Plain quoting first: `max` keeps the first of equals."""
+def _candidates(head: str, delimiters: tuple[str, ...]) -> Iterator[Dialect]:
+    """Plain quoting first, for the first of equals wins."""
     for delimiter in delimiters:
         yield Dialect(delimiter)
         yield Dialect(delimiter, skip_space=True)
-        yield Dialect(delimiter, escape="\\")
+        if '\\"' in head:
+            yield Dialect(delimiter, escape="\\")
         if delimiter == "\t":
             yield Dialect(delimiter, quoting=csv.QUOTE_NONE)
 
 
-def _widths(dialect: Dialect, head: str, whole: bool) -> list[int]:
-    """Fields of each record in the head, trailing empty ones left out beyond the header; empty when unreadable."""
+def _widths(dialect: Dialect, head: str, whole: bool) -> tuple[list[int], bool]:
+    """Fields of each record in the head (empty ones beyond the header left out), and whether the quotes match."""
     widths: list[int] = []
     try:
         for record in dialect.reader(io.StringIO(head, newline="")):
@@ -211,6 +213,5 @@ def _widths(dialect: Dialect, head: str, whole: bool) -> list[int]:
                     record.pop()
             widths.append(len(record))
     except csv.Error:
-        # A head that ends inside quotes is no fault of the dialect, when it is only a head.
-        return widths if not whole and len(widths) > 1 else []
-    return widths if whole or len(widths) < 2 else widths[:-1]
+        return widths, not whole and len(widths) > 1  # a head may end inside quotes
+    return (widths if whole or len(widths) < 2 else widths[:-1]), True
