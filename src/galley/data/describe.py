@@ -73,7 +73,7 @@ class Description:
 
     def to_json(self) -> dict[str, Any]:
         """The facts as plain values."""
-        facts = asdict(self)
+        facts = asdict(self) | {"sources": list(self.sources), "notes": list(self.notes)}
         for name in ("characters", "tokens"):
             lengths = getattr(self, name)
             facts[name] = None if lengths is None else lengths._asdict()
