@@ -12,7 +12,9 @@ if TYPE_CHECKING:
     from galley.models.base import Model
     from galley.plan.types import Plan
 
-LossFn: TypeAlias = "Callable[[Batch], Loss]"
+LossFn: TypeAlias = "Callable[[Any], Loss]"
+"""A method's loss bound to its model; the batch is of the kind that the same method made."""
+
 
 
 class OutOfMemoryError(Exception):

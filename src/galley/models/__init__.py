@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import lazy_loader
 
 if TYPE_CHECKING:
+    from galley.models.base import ModelSettings as ModelSettings
     from galley.models.creation import create as create
     from galley.models.fingerprint import weights_fingerprint as weights_fingerprint
     from galley.models.loading import load as load
@@ -20,12 +21,14 @@ if TYPE_CHECKING:
     from galley.models.spec import ModelKind as ModelKind
     from galley.models.spec import ModelSpec as ModelSpec
     from galley.models.tokenizer_training import train_tokenizer as train_tokenizer
+    from galley.models.tokenizers import tokenizer_for as tokenizer_for
     from galley.models.user_module import source_hash as source_hash
     from galley.models.user_module import user_module as user_module
 
 __getattr__, __dir__, __all__ = lazy_loader.attach(
     __name__,
     submod_attrs={
+        "base": ["ModelSettings"],
         "creation": ["create"],
         "fingerprint": ["weights_fingerprint"],
         "loading": ["load", "load_tokenizer", "materialise"],
@@ -35,6 +38,7 @@ __getattr__, __dir__, __all__ = lazy_loader.attach(
         "saving": ["save"],
         "spec": ["ModelKind", "ModelSpec"],
         "tokenizer_training": ["train_tokenizer"],
+        "tokenizers": ["tokenizer_for"],
         "user_module": ["source_hash", "user_module"],
     },
 )

@@ -1,0 +1,301 @@
+"""One job from recipe to result: read, plan, place, train, save, judge. Read it from top to bottom."""
+
+from __future__ import annotations
+
+import gc
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from galley import data, methods, models, recipe
+from galley.base import GalleyError
+from galley.base.observer import Observer, SilentObserver
+from galley.manifest import check_manifest, manifest
+from galley.plan import decide, resolve
+from galley.plan.types import Plan
+from galley.recipe import Recipe
+from galley.runs import RunFolder, find_run, free_name, list_runs, loss_plot
+from galley.runs.journal import Journal
+from galley.signals import interruptible
+
+if TYPE_CHECKING:
+    from galley.data.samples import Samples
+    from galley.loop import Stopped, Training
+    from galley.methods.base import Method
+
+RUNS = Path("runs")
+
+
+def read_recipe(source: str | Path | Mapping[str, Any], overrides: Sequence[str] = ()) -> Recipe:
+    """The validated recipe of a file or mapping, with `key=value` overrides.
+
+    Raises:
+        GalleyError: `recipe-invalid` with all mistakes, `recipe-not-found`, `recipe-syntax`.
+    """
+    return recipe.load(source, overrides, methods=methods)
+
+
+def plan(asked: Recipe) -> Plan:
+    """What would be done, and why, without loading a model; tokens are estimated from characters.
+
+    Raises:
+        GalleyError: for data, model or hardware that cannot be used, and `plan-does-not-fit`.
+    """
+    spec = models.resolve(asked.model)
+    dataset = data.read(asked.data, task=asked.task, evaluate=asked.evaluate, seed=asked.seed)
+    return decide(asked, spec, dataset.statistics, resolve(asked.hardware))
+
+
+def train(
+    asked: Recipe, *, runs_root: Path = RUNS, resume: str = "auto", observer: Observer | None = None
+) -> RunFolder:
+    """Train, save and judge what the recipe asks for.
+
+    Args:
+        asked: a validated recipe.
+        runs_root: folder of all runs.
+        resume: `auto` continues an unfinished run of the same recipe, `never` starts a new one; else the run to
+            continue.
+        observer: is told of progress.
+
+    Raises:
+        GalleyError: see docs/errors.md; `interrupted` after Ctrl-C, with everything saved.
+    """
+    observer = observer or SilentObserver()
+    unfinished = _find_unfinished(asked, runs_root, resume)
+    inputs = _read(asked, observer)
+    if unfinished is None:
+        decided, train_rows, held_out = inputs.plan()
+        folder = _create(inputs, decided, runs_root)
+    else:
+        folder = unfinished
+        decided = Plan.model_validate(folder.plan())
+        train_rows, held_out = inputs.encode(decided.batch.max_length_tokens)
+    with folder.lock(), _status(folder):
+        check_manifest(folder, inputs.dataset, inputs.tokenizer)
+        _train(inputs, decided, train_rows, held_out, folder, observer)
+        _judge(folder, asked, observer)
+    return folder
+
+
+def extend(folder: RunFolder, overrides: Sequence[str], *, observer: Observer | None = None) -> RunFolder:
+    """Train a run for longer: a larger budget, continued from its newest checkpoint; the schedule follows the new end.
+
+    Args:
+        folder: the run.
+        overrides: of the budget only, e.g. `budget.epochs=5`, or `budget.epochs=+1` on top of what it had.
+        observer: is told of progress.
+
+    Raises:
+        GalleyError: `plan-contradiction` when something else is changed or the budget does not grow.
+    """
+    observer = observer or SilentObserver()
+    before = Plan.model_validate(folder.plan())
+    had = read_recipe(folder.path / "recipe.yaml")
+    asked = recipe.extend(had, overrides, methods=methods, decided={"budget.epochs": before.epochs})
+    inputs = _read(asked, observer)
+    decided, train_rows, held_out = inputs.plan(max_length=before.batch.max_length_tokens)
+    if decided.steps <= before.steps:
+        raise GalleyError(
+            "plan-contradiction",
+            f"the new budget has {decided.steps} steps, the run already had {before.steps}",
+            hint="name a larger one, e.g. budget.epochs=+1",
+        )
+    with folder.lock(), _status(folder):
+        check_manifest(folder, inputs.dataset, inputs.tokenizer)
+        folder.rewrite(recipe=recipe.dump(asked), plan=decided.model_dump(mode="json"))
+        folder.event("extended", f"from {before.steps} to {decided.steps} steps")
+        _train(inputs, decided, train_rows, held_out, folder, observer)
+        _judge(folder, asked, observer)
+    return folder
+
+
+@dataclass(frozen=True)
+class _Inputs:
+    """What the recipe names, opened."""
+
+    asked: Recipe
+    spec: models.ModelSpec
+    dataset: data.Dataset
+    method: Method
+    tokenizer: Any
+    observer: Observer
+
+    def plan(self, max_length: int | None = None) -> tuple[Plan, Samples, Samples | None]:
+        """The plan, with the rows encoded as it says. Lengths are counted first, whole, so that none is guessed."""
+        hardware, statistics = resolve(self.asked.hardware), self.dataset.statistics
+        if max_length is None:
+            whole, _ = self.encode(self.spec.max_positions or 1 << 20, quiet=True)
+            max_length = decide(
+                self.asked, self.spec, statistics, hardware, counted=whole.report
+            ).batch.max_length_tokens
+        train_rows, held_out = self.encode(max_length)
+        decided = decide(self.asked, self.spec, statistics, hardware, counted=train_rows.report, max_length=max_length)
+        return decided, train_rows, held_out
+
+    def encode(self, max_length: int, *, quiet: bool = False) -> tuple[Samples, Samples | None]:
+        """Training and held-out rows as the method sees them, through the cache."""
+        note = SilentObserver().note if quiet else self.observer.note
+        encoding = methods.Encoding(self.tokenizer, max_length, self.dataset.statistics.labels, note)
+        train_rows = self.method.encode(self.dataset.train, encoding)
+        held_out = self.method.encode(self.dataset.held_out, encoding) if self.dataset.held_out else None
+        return train_rows, held_out
+
+
+def _read(asked: Recipe, observer: Observer) -> _Inputs:
+    from galley.data.encode import all_texts
+
+    spec = models.resolve(asked.model)
+    observer.phase("read data")
+    dataset = data.read(asked.data, task=asked.task, evaluate=asked.evaluate, seed=asked.seed)
+    for message in dataset.notes:
+        observer.note("data", message)
+    decide(asked, spec, dataset.statistics, resolve(asked.hardware))  # what cannot work is said before anything loads
+    kind = methods.registry.get(asked.method.name or methods.default_for(asked.task))
+    method = kind(kind.Config.model_validate(asked.method.options))
+    observer.phase("tokenise")
+    tokenizer = models.tokenizer_for(spec, lambda: all_texts(dataset.train), on_note=observer.note)
+    return _Inputs(asked, spec, dataset, method, tokenizer, observer)
+
+
+def _find_unfinished(asked: Recipe, root: Path, resume: str) -> RunFolder | None:
+    """The run to continue, if any."""
+    if resume == "never":
+        return None
+    if resume != "auto":
+        return _same_recipe(find_run(root, resume), asked)
+    if asked.name is not None:
+        path = root / asked.name
+        if not path.exists():
+            return None
+        folder = RunFolder.open(path)
+        if folder.status() == "done":
+            hint = f"galley extend {asked.name} budget.epochs=+1 trains it longer; else give another name"
+            raise GalleyError("run-exists", f"the run {asked.name} is already finished", hint=hint)
+        return _same_recipe(folder, asked)
+    text = recipe.dump(asked)
+    open_runs = (f for f in reversed(list_runs(root)) if f.status() in ("interrupted", "failed", "new"))
+    return next((folder for folder in open_runs if folder.recipe() == text), None)
+
+
+def _same_recipe(folder: RunFolder, asked: Recipe) -> RunFolder:
+    if folder.recipe() != recipe.dump(asked):
+        raise GalleyError(
+            "run-exists",
+            f"the run {folder.name} was started with another recipe than this one",
+            hint=f"galley resume {folder.name} continues it as it was; for this recipe give another name",
+        )
+    return folder
+
+
+def _create(inputs: _Inputs, decided: Plan, root: Path) -> RunFolder:
+    asked = inputs.asked
+    name = asked.name or free_name(root, f"{asked.task}-{Path(asked.data.path.rpartition(':')[2]).stem}")
+    return RunFolder.create(
+        root,
+        name,
+        recipe=recipe.dump(asked),
+        plan=decided.model_dump(mode="json"),
+        manifest=manifest(inputs.spec, inputs.dataset, inputs.tokenizer, seed=asked.seed),
+    )
+
+
+@contextmanager
+def _status(folder: RunFolder) -> Iterator[None]:
+    """Keep the run's status true however the job ends."""
+    folder.set_status("running")
+    try:
+        yield
+    except GalleyError as error:
+        folder.set_status("interrupted" if error.code == "interrupted" else "failed", error.message)
+        raise
+    except KeyboardInterrupt:
+        folder.set_status("interrupted")
+        raise
+    except BaseException as error:
+        folder.set_status("failed", f"{type(error).__name__}: {error}")
+        raise
+    folder.set_status("done")
+
+
+def _train(
+    inputs: _Inputs, decided: Plan, train_rows: Samples, held_out: Samples | None, folder: RunFolder, observer: Observer
+) -> None:
+    """Place the model, run the loop, save the result."""
+    from galley import engines
+    from galley.loop import Training
+
+    observer.phase("load model")
+    journal = Journal(folder, observer, sinks=inputs.asked.checkpoint.sinks)
+    model = inputs.method.build(inputs.spec, settings(decided, inputs), journal.note)
+    engine = engines.registry.get(decided.engine)()
+    engine.setup(decided, model)
+    keep = inputs.asked.checkpoint.keep
+    with interruptible() as should_stop:
+        work = Training(
+            decided, inputs.method, model, engine, train_rows, held_out, journal, keep=keep, should_stop=should_stop
+        )
+        try:
+            _finish(work, work.run(), inputs)
+        finally:
+            journal.close()
+            engine.close()
+    del work, engine, model
+    gc.collect()
+
+
+def settings(decided: Plan, inputs: _Inputs) -> models.ModelSettings:
+    """The plan's decisions that concern the model, as plain values."""
+    adapter = decided.adapter
+    return models.ModelSettings(
+        precision=decided.precision,
+        device=decided.device,
+        tuning=decided.tuning,
+        rank=adapter.rank if adapter else 0,
+        alpha=adapter.alpha if adapter else 0.0,
+        dropout=adapter.dropout if adapter else 0.0,
+        targets=adapter.targets if adapter else "all-linear",
+        packing=decided.batch.packing,
+        shared_prefix=decided.batch.shared_prefix,
+        fast_path=decided.fast_path,
+        compile=decided.compile,
+        checkpointing=decided.checkpointing,
+        seed=decided.seed,
+        tokenizer=inputs.tokenizer,
+        labels=inputs.dataset.statistics.labels,
+    )
+
+
+def _finish(work: Training, stopped: Stopped, inputs: _Inputs) -> None:
+    """Save the best weights as the result, with what the trained model answers, for the proof of the reloaded one."""
+    folder = work.journal.folder
+    if stopped == "interrupted":
+        raise GalleyError(
+            "interrupted",
+            f"stopped and saved after step {work.at.step} of {work.plan.steps}",
+            hint=f"galley resume {folder.name}",
+        )
+    if stopped == "minutes":
+        work.journal.note("time-limit", f"{work.plan.minutes:g} minutes are over after step {work.at.step}")
+    from galley.data.template import Template
+
+    work.load_best()
+    work.journal.observer.phase("save")
+    models.save(
+        work.model.module,
+        inputs.tokenizer,
+        folder.result,
+        spec=inputs.spec,
+        stop_ids=Template(inputs.tokenizer).stop_ids if work.plan.task == "chat" else (),
+        labels=inputs.dataset.statistics.labels,
+    )
+    loss_plot(folder)
+
+
+def _judge(folder: RunFolder, asked: Recipe, observer: Observer) -> None:
+    """Prove that the saved result is what was trained, and compare it with the base model on held-out rows."""
+    from galley import evaluate
+
+    evaluate.finish(folder, asked, observer=observer)
