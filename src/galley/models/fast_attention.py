@@ -1,0 +1,309 @@
+"""Causal attention of documents that lie end to end, with its backward pass; documents may share a common prefix.
+
+Documents of similar length form a group and are computed together, padded to the longest. Vectors of heads are fetched
+into the group's layout by one gather, and fetched back by another, so that padding exists nowhere else and nothing is
+scattered (the sum of many into one place would depend on an order).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from galley.models.fast_kernels import Scratch, Slab
+
+_KEEP_KEYS = 256
+"""Probabilities are kept for the backward pass up to this many keys, and computed again beyond."""
+_BLOCK = 128
+"""Queries computed at once where there are more keys than that."""
+
+
+@dataclass(frozen=True)
+class Heads:
+    """Number and size of the attention heads."""
+
+    query: int
+    key: int
+    dim: int
+    scale: float
+
+    @property
+    def all(self) -> int:
+        """Heads of a fused query, key, value row."""
+        return self.query + 2 * self.key
+
+
+@dataclass(frozen=True)
+class Group:
+    """Documents computed together: queries are their own tokens, keys the prefix and their own tokens.
+
+    Args:
+        documents: D.
+        prefix: shared tokens before each document, P.
+        length: longest document without the prefix, L; the keys are K = P + L.
+        query_start: where its queries begin among all queries (in vectors of a head).
+        start: where its queries, keys and values begin among all vectors.
+    """
+
+    documents: int
+    prefix: int
+    length: int
+    query_start: int
+    start: int
+
+    @property
+    def keys(self) -> int:
+        """K."""
+        return self.prefix + self.length
+
+
+@dataclass(frozen=True)
+class Ragged:
+    """Where each head's vector of each token goes in the grouped layout, and where it comes back from.
+
+    Args:
+        groups: all documents.
+        num_tokens: T.
+        fetch_F: for each grouped vector its row of [T + 1, heads] (row T is zero and stands for padding).
+        fetch_query_Q: the same for the queries alone, in rows of [T + 1, query heads].
+        back: for each row of [T, heads] its grouped vector.
+        back_query: for each row of [T, query heads] its place among the grouped queries.
+    """
+
+    groups: tuple[Group, ...]
+    num_tokens: int
+    fetch_F: Tensor
+    fetch_query_Q: Tensor
+    back: Tensor
+    back_query: Tensor
+    masks: dict[tuple[int, int, int | None], Tensor]
+    """Filled when first needed: (prefix, length, window) -> what is added to the scores."""
+
+
+def arrange(bounds: Sequence[tuple[int, int]], prefix: int, heads: Heads, device: torch.device) -> Ragged:
+    """Group the documents of a lane.
+
+    Args:
+        bounds: (start, stop) rows of each document; with a prefix, the prefix is the first of them.
+        prefix: tokens of the first document that all others continue; 0 for none.
+        heads: of the model.
+        device: where the index lives.
+    """
+    tokens = bounds[-1][1]
+    fetch, fetch_query, groups = [], [], []
+    start = query_start = 0
+    for documents, before in _grouped(bounds, prefix):
+        length = max(stop - first for first, stop in documents)
+        own_DL = torch.full((len(documents), length), tokens)
+        for row, (first, stop) in enumerate(documents):
+            own_DL[row, : stop - first] = torch.arange(first, stop)
+        keys_DK = torch.cat((torch.arange(before).expand(len(documents), before), own_DL), 1)
+        query = own_DL[:, None, :] * heads.query + torch.arange(heads.query)[:, None]
+        offsets = heads.query + torch.arange(2 * heads.key).view(2, 1, heads.key, 1)
+        pairs = keys_DK[None, :, None, :] * heads.all + offsets
+        vectors = own_DL[:, None, :] * heads.all + torch.arange(heads.query)[:, None]
+        fetch += [vectors.flatten(), pairs.flatten()]
+        fetch_query.append(query.flatten())
+        groups.append(Group(len(documents), before, length, query_start, start))
+        query_start, start = query_start + query.numel(), start + query.numel() + pairs.numel()
+    fetch_F, fetch_query_Q = torch.cat(fetch), torch.cat(fetch_query)
+    back = _inverse(fetch_F, tokens * heads.all)
+    back_query = _inverse(fetch_query_Q, tokens * heads.query)
+    index = (fetch_F, fetch_query_Q, back, back_query)
+    return Ragged(tuple(groups), tokens, *(part.to(device) for part in index), {})
+
+
+def _grouped(bounds: Sequence[tuple[int, int]], prefix: int) -> Iterator[tuple[list[tuple[int, int]], int]]:
+    """Documents of similar length, and the shared tokens before them: padding stays under a fifth of a document."""
+    if prefix:
+        yield [bounds[0]], 0
+    rest = sorted(bounds[1:] if prefix else bounds, key=lambda bound: bound[0] - bound[1])
+    group: list[tuple[int, int]] = []
+    for first, stop in rest:
+        if group and 5 * (stop - first) < 4 * (group[0][1] - group[0][0]):
+            yield group, prefix
+            group = []
+        group.append((first, stop))
+    if group:
+        yield group, prefix
+
+
+def _inverse(fetch: Tensor, size: int) -> Tensor:
+    """The first place that fetches each row; later ones (prefix keys of other documents) are summed by hand."""
+    places = torch.arange(fetch.numel())
+    real = fetch < size
+    inverse = torch.full((size,), fetch.numel())
+    return inverse.scatter_reduce_(0, fetch[real], places[real], "amin")
+
+
+def _mask(ragged: Ragged, group: Group, window: int | None, like: Tensor) -> Tensor:
+    """[L, K]: 0 where the query sees the key, -inf elsewhere."""
+    key = (group.prefix, group.length, window)
+    if key not in ragged.masks:
+        query = torch.arange(group.prefix, group.keys, device=like.device)[:, None]
+        keys = torch.arange(group.keys, device=like.device)
+        hidden = keys > query
+        if window is not None:
+            hidden |= keys <= query - window
+        zeros = torch.zeros(hidden.shape, dtype=like.dtype, device=like.device)
+        ragged.masks[key] = zeros.masked_fill_(hidden, float("-inf"))
+    return ragged.masks[key]
+
+
+@dataclass(frozen=True)
+class Views:
+    """A group's part of the grouped vectors; B = documents x key heads, G = query heads per key head."""
+
+    query_BGLE: Tensor
+    key_BKE: Tensor
+    value_BKE: Tensor
+
+    @classmethod
+    def of(cls, vectors_FE: Tensor, group: Group, heads: Heads) -> Views:
+        """Views into the grouped vectors, or their gradients."""
+        batch, per_key = group.documents * heads.key, heads.query // heads.key
+        sizes = [batch * per_key * group.length, batch * group.keys, batch * group.keys]
+        query, key, value = vectors_FE[group.start : group.start + sum(sizes)].split(sizes)
+        return cls(
+            query.view(batch, per_key, group.length, heads.dim),
+            key.view(batch, group.keys, heads.dim),
+            value.view(batch, group.keys, heads.dim),
+        )
+
+
+def _blocks(group: Group) -> Iterator[tuple[slice, int]]:
+    """Queries computed at once, and how many keys they can see."""
+    if group.keys <= _KEEP_KEYS:
+        yield slice(0, group.length), group.keys
+        return
+    for first in range(0, group.length, _BLOCK):
+        last = min(first + _BLOCK, group.length)
+        yield slice(first, last), group.prefix + last
+
+
+def _probabilities(views: Views, mask_LK: Tensor, block: slice, seen: int, scale: float) -> tuple[Tensor, Tensor]:
+    """Queries of the block [B, G x block, E], and their probabilities [B, G x block, seen]."""
+    batch, per_key, _, dim = views.query_BGLE.shape
+    query = views.query_BGLE[:, :, block].reshape(batch, -1, dim)
+    mask = mask_LK[block, :seen].repeat(per_key, 1)
+    scores = torch.baddbmm(mask, query, views.key_BKE[:, :seen].transpose(1, 2), alpha=scale)
+    return query, torch.softmax(scores, -1)
+
+
+@dataclass(frozen=True)
+class Attended:
+    """What the backward pass needs."""
+
+    vectors_FE: Tensor
+    probabilities: tuple[Tensor | None, ...]
+    """By group; None is computed again."""
+
+
+def attend(
+    rows_TH: Tensor, ragged: Ragged, heads: Heads, window: int | None, slab: Slab, scratch: Scratch
+) -> tuple[Tensor, Attended]:
+    """Attention of every token to its document so far.
+
+    Args:
+        rows_TH: fused query, key, value rows, rotated, [T + 1, heads x dim]; the last row must be zero.
+        ragged: the documents.
+        heads: of the model.
+        window: keys that a query sees at most, itself included; None for all.
+        slab: keeps what the backward pass needs.
+        scratch: the rest.
+
+    Returns:
+        Grouped outputs [Q, dim], to be fetched with `back_query`, and what the backward pass needs.
+    """
+    vectors = slab.take(ragged.fetch_F.numel(), heads.dim)
+    torch.index_select(rows_TH.view(-1, heads.dim), 0, ragged.fetch_F, out=vectors)
+    out_QE = scratch.take("attend_out", ragged.fetch_query_Q.numel(), heads.dim)
+    kept: list[Tensor | None] = []
+    for group in ragged.groups:
+        views = Views.of(vectors, group, heads)
+        shape = views.query_BGLE.shape
+        out = out_QE[group.query_start : group.query_start + shape[:3].numel()].view(shape)
+        mask = _mask(ragged, group, window, vectors)
+        for block, seen in _blocks(group):
+            _, share = _probabilities(views, mask, block, seen, heads.scale)
+            mixed = torch.bmm(share, views.value_BKE[:, :seen])
+            out[:, :, block] = mixed.view(shape[0], shape[1], -1, shape[3])
+        kept.append(share if group.keys <= _KEEP_KEYS else None)
+    return out_QE, Attended(vectors, tuple(kept))
+
+
+def attend_backward(
+    grad_TQ: Tensor, saved: Attended, ragged: Ragged, heads: Heads, window: int | None, scratch: Scratch
+) -> Tensor:
+    """Gradient of the fused rows.
+
+    Args:
+        grad_TQ: gradient of the outputs, [T + 1, query heads x dim]; the last row must be zero.
+        saved: from `attend`.
+        ragged: the documents.
+        heads: of the model.
+        window: as in `attend`.
+        scratch: where to compute.
+
+    Returns:
+        [T, heads x dim], valid until the next call.
+    """
+    grad_QE = scratch.take("attend_grad", ragged.fetch_query_Q.numel(), heads.dim)
+    torch.index_select(grad_TQ.view(-1, heads.dim), 0, ragged.fetch_query_Q, out=grad_QE)
+    vectors_grad = scratch.take("attend_vectors", *saved.vectors_FE.shape)
+    for group, share in zip(ragged.groups, saved.probabilities, strict=True):
+        views = Views.of(saved.vectors_FE, group, heads)
+        into = Views.of(vectors_grad, group, heads)
+        shape = views.query_BGLE.shape
+        grad = grad_QE[group.query_start : group.query_start + shape[:3].numel()].view(shape)
+        mask = _mask(ragged, group, window, saved.vectors_FE)
+        _group_backward(views, into, grad, mask, share, list(_blocks(group)), heads.scale)
+    rows = scratch.take("attend_rows", ragged.num_tokens * heads.all, heads.dim)
+    torch.index_select(vectors_grad, 0, ragged.back, out=rows)
+    rows_THE = rows.view(ragged.num_tokens, heads.all, heads.dim)
+    for group in ragged.groups:
+        if group.prefix:
+            _add_prefix(rows_THE, Views.of(vectors_grad, group, heads), group, heads)
+    return rows_THE.view(ragged.num_tokens, -1)
+
+
+def _group_backward(
+    views: Views,
+    into: Views,
+    grad_BGLE: Tensor,
+    mask_LK: Tensor,
+    share: Tensor | None,
+    blocks: list[tuple[slice, int]],
+    scale: float,
+) -> None:
+    batch, per_key, _, dim = views.query_BGLE.shape
+    if len(blocks) > 1:
+        into.key_BKE.zero_()
+        into.value_BKE.zero_()
+    for block, seen in blocks:
+        key, value = views.key_BKE[:, :seen], views.value_BKE[:, :seen]
+        if share is None:
+            query, probabilities = _probabilities(views, mask_LK, block, seen, scale)
+        else:
+            query, probabilities = views.query_BGLE.view(batch, -1, dim), share
+        grad = grad_BGLE[:, :, block].reshape(batch, -1, dim)
+        by_share = torch.bmm(grad, value.transpose(1, 2))
+        by_score = torch._softmax_backward_data(by_share, probabilities, -1, probabilities.dtype)
+        by_query = torch.bmm(by_score, key).mul_(scale)
+        into.query_BGLE[:, :, block] = by_query.view(batch, per_key, -1, dim)
+        if len(blocks) == 1:
+            torch.bmm(probabilities.transpose(1, 2), grad, out=into.value_BKE)
+            torch.bmm(by_score.transpose(1, 2), query, out=into.key_BKE).mul_(scale)
+        else:
+            into.value_BKE[:, :seen].baddbmm_(probabilities.transpose(1, 2), grad)
+            into.key_BKE[:, :seen].baddbmm_(by_score.transpose(1, 2), query, alpha=scale)
+
+
+def _add_prefix(rows_THE: Tensor, grads: Views, group: Group, heads: Heads) -> None:
+    """Add what the group's documents ask of the shared prefix's keys and values."""
+    for offset, part_BKE in ((heads.query, grads.key_BKE), (heads.query + heads.key, grads.value_BKE)):
+        shared = part_BKE.view(group.documents, heads.key, group.keys, heads.dim)[:, :, : group.prefix]
+        rows_THE[: group.prefix, offset : offset + heads.key] += shared.sum(0).transpose(0, 1)

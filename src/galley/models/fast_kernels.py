@@ -1,0 +1,182 @@
+"""The element-wise parts of a Llama layer with their hand-written backward passes, on buffers that are used again."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from math import prod
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+_ALIGN = 64
+"""Elements; every buffer starts on a cache line."""
+
+
+class Slab:
+    """Memory for many tensors that are freed together, kept from step to step.
+
+    Fresh memory costs a page fault for every 4 KiB, which here is as slow as the arithmetic done on it.
+    """
+
+    _CHUNK = 1 << 22
+
+    def __init__(self, dtype: torch.dtype, device: torch.device) -> None:
+        self._dtype, self._device = dtype, device
+        self._chunks: list[Tensor] = []
+        self._chunk = self._used = 0
+
+    def take(self, *shape: int) -> Tensor:
+        """An uninitialised tensor that is valid until `reset`."""
+        size = prod(shape)
+        while self._chunk < len(self._chunks) and self._used + size > self._chunks[self._chunk].numel():
+            self._chunk, self._used = self._chunk + 1, 0
+        if self._chunk == len(self._chunks):
+            self._chunks.append(torch.empty(max(size, self._CHUNK), dtype=self._dtype, device=self._device))
+            self._used = 0
+        start, self._used = self._used, self._used + -(-size // _ALIGN) * _ALIGN
+        return self._chunks[self._chunk][start : start + size].view(shape)
+
+    def reset(self) -> None:
+        """Everything taken may be overwritten."""
+        self._chunk = self._used = 0
+
+
+class Scratch:
+    """Named buffers of one lane; a name's content lasts until the name is asked for again."""
+
+    def __init__(self, dtype: torch.dtype, device: torch.device) -> None:
+        self._dtype, self._device = dtype, device
+        self._buffers: dict[str, Tensor] = {}
+
+    def take(self, name: str, *shape: int) -> Tensor:
+        """An uninitialised tensor in the compute type."""
+        return self._take(name, self._dtype, shape)
+
+    def take_float(self, name: str, *shape: int) -> Tensor:
+        """An uninitialised float32 tensor."""
+        return self._take(name, torch.float32, shape)
+
+    def _take(self, name: str, dtype: torch.dtype, shape: tuple[int, ...]) -> Tensor:
+        size = prod(shape)
+        buffer = self._buffers.get(name)
+        if buffer is None or buffer.numel() < size:
+            buffer = self._buffers[name] = torch.empty(size + size // 4, dtype=dtype, device=self._device)
+        return buffer[:size].view(shape)
+
+
+@dataclass(frozen=True)
+class RmsNorm:
+    """Root-mean-square norm: `x / rms(x) * weight`, computed in float32.
+
+    Source: Zhang and Sennrich 2019, arXiv 1910.07467.
+    """
+
+    weight_D: Tensor
+    """float32; gemma's `1 + w` already added."""
+    eps: float
+
+    def forward(self, x_TD: Tensor, out_TD: Tensor, scratch: Scratch) -> Tensor:
+        """Write the normed rows to `out_TD`; returns 1 / rms, [T, 1] float32, which the backward pass needs."""
+        x = scratch.take_float("norm_x", *x_TD.shape).copy_(x_TD)
+        inverse_T1 = torch.linalg.vector_norm(x, dim=-1, keepdim=True)
+        inverse_T1.square_().div_(x.shape[-1]).add_(self.eps).rsqrt_()
+        out_TD.copy_(x.mul_(inverse_T1).mul_(self.weight_D))
+        return inverse_T1
+
+    def again(self, x_TD: Tensor, inverse_T1: Tensor, out_TD: Tensor, scratch: Scratch) -> Tensor:
+        """The forward pass once more: the rows to `out_TD`; returns x / rms, float32, for `backward`."""
+        unit_TD = scratch.take_float("norm_x", *x_TD.shape).copy_(x_TD).mul_(inverse_T1)
+        out_TD.copy_(torch.mul(unit_TD, self.weight_D, out=scratch.take_float("norm_y", *x_TD.shape)))
+        return unit_TD
+
+    def backward(self, grad_TD: Tensor, unit_TD: Tensor, inverse_T1: Tensor, into_TD: Tensor, scratch: Scratch) -> None:
+        """Add the gradient by x to `into_TD` (float32)."""
+        grad = scratch.take_float("norm_g", *grad_TD.shape).copy_(grad_TD).mul_(self.weight_D)
+        product = torch.mul(grad, unit_TD, out=scratch.take_float("norm_y", *grad_TD.shape))
+        along_T1 = product.mean(-1, keepdim=True)
+        into_TD.addcmul_(grad.addcmul_(unit_TD, along_T1, value=-1), inverse_T1)
+
+
+def rotate(x_THE: Tensor, cos_TE: Tensor, sin_TE: Tensor, out_THE: Tensor, scratch: Scratch) -> None:
+    """Rotary position embedding, halves convention; its transpose is the same with `-sin`.
+
+    Args:
+        x_THE: heads to rotate, [T, H, head_dim].
+        cos_TE: [T, 1, head_dim / 2] float32.
+        sin_TE: the same.
+        out_THE: may be `x_THE`.
+        scratch: where to compute.
+
+    Source: Su et al. 2021, arXiv 2104.09864.
+    """
+    half = x_THE.shape[-1] // 2
+    x = scratch.take_float("rotate_x", *x_THE.shape).copy_(x_THE)
+    y = scratch.take_float("rotate_y", *x_THE.shape)
+    low, high = x[..., :half], x[..., half:]
+    torch.mul(low, cos_TE, out=y[..., :half]).addcmul_(high, sin_TE, value=-1)
+    torch.mul(high, cos_TE, out=y[..., half:]).addcmul_(low, sin_TE)
+    out_THE.copy_(y)
+
+
+@dataclass(frozen=True)
+class Gate:
+    """An activation with its derivative, writing into given tensors."""
+
+    forward: Callable[[Tensor, Tensor], Tensor]
+    """(x, out) -> out = f(x)."""
+    backward: Callable[[Tensor, Tensor, Tensor], Tensor]
+    """(grad, x, out) -> out = grad * f'(x)."""
+
+
+def _silu(x: Tensor, out: Tensor) -> Tensor:
+    return torch.ops.aten.silu.out(x, out=out)  # type: ignore[no-any-return]
+
+
+def _silu_backward(grad: Tensor, x: Tensor, out: Tensor) -> Tensor:
+    return torch.ops.aten.silu_backward.grad_input(grad, x, grad_input=out)  # type: ignore[no-any-return]
+
+
+def _gelu(approximate: str) -> Gate:
+    def forward(x: Tensor, out: Tensor) -> Tensor:
+        return torch.ops.aten.gelu.out(x, approximate=approximate, out=out)  # type: ignore[no-any-return]
+
+    def backward(grad: Tensor, x: Tensor, out: Tensor) -> Tensor:
+        return torch.ops.aten.gelu_backward.grad_input(  # type: ignore[no-any-return]
+            grad, x, approximate=approximate, grad_input=out
+        )
+
+    return Gate(forward, backward)
+
+
+GATES = {
+    "silu": Gate(_silu, _silu_backward),
+    "gelu": _gelu("none"),
+    "gelu_pytorch_tanh": _gelu("tanh"),
+}
+
+
+def head_logprobs(
+    hidden_ND: Tensor, targets_N: Tensor, weight_VD: Tensor, with_gradient: bool
+) -> tuple[Tensor, Tensor | None]:
+    """log softmax(hidden W^T)[target], and its gradient by the hidden rows while the logits are at hand.
+
+    Each log-probability depends on its own row only, so that the backward pass just scales these gradients.
+
+    Returns:
+        Log-probabilities [N] float32, and gradients [N, D] in the type of the hidden rows (or None).
+    """
+    chunk = 128
+    """Rows; the largest temporary is chunk x vocabulary, float32."""
+    logprobs, grads = [], []
+    for hidden_CD, targets_C in zip(hidden_ND.split(chunk), targets_N.split(chunk), strict=True):
+        logits_CV = F.linear(hidden_CD, weight_VD).float()
+        total_C1 = torch.logsumexp(logits_CV, -1, keepdim=True)
+        logprobs.append((logits_CV.gather(1, targets_C[:, None]) - total_C1).squeeze(1))
+        if with_gradient:
+            share_CV = logits_CV.sub_(total_C1).exp_().to(hidden_CD.dtype)
+            grads.append(weight_VD.index_select(0, targets_C) - share_CV @ weight_VD)
+    if not logprobs:
+        return hidden_ND.new_zeros(0, dtype=torch.float32), hidden_ND.new_zeros(0, hidden_ND.shape[1])
+    return torch.cat(logprobs), torch.cat(grads) if with_gradient else None

@@ -1,0 +1,226 @@
+"""One Llama-shaped decoder layer, forward and backward by hand, on the rows of one lane."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from galley.models.fast_attention import Attended, Heads, Ragged, attend, attend_backward
+from galley.models.fast_kernels import Gate, RmsNorm, Scratch, Slab, rotate
+from galley.models.fast_projection import Projection
+
+
+@dataclass(frozen=True)
+class Layer:
+    """Weights and facts of a decoder layer."""
+
+    qkv: Projection
+    o: Projection
+    gate_up: Projection
+    down: Projection
+    norm: RmsNorm
+    mlp_norm: RmsNorm
+    query_norm: RmsNorm | None
+    key_norm: RmsNorm | None
+    heads: Heads
+    gate: Gate
+    rotary: bool
+    window: int | None
+
+    @property
+    def projections(self) -> tuple[Projection, ...]:
+        """All matrices, in the order of their gradients."""
+        return self.qkv, self.o, self.gate_up, self.down
+
+
+@dataclass(frozen=True)
+class Rows:
+    """What all layers share of a lane: its documents, rotations and memory."""
+
+    ragged: Ragged
+    cos_TE: Tensor
+    sin_TE: Tensor
+    slab: Slab
+    scratch: Scratch
+
+
+@dataclass(frozen=True)
+class Saved:
+    """What the backward pass of one layer needs; N rows go on after attention (all, but in the last layer)."""
+
+    x_TD: Tensor
+    inverse_T1: Tensor
+    qkv_low_TR: Tensor
+    raw_THE: Tensor | None
+    """Queries and keys before their norms, where there are such."""
+    attended: Attended
+    o_in_NI: Tensor
+    middle_ND: Tensor
+    middle_inverse_N1: Tensor
+    gate_up_low_NR: Tensor
+    gate_up_NO: Tensor
+    down_low_NR: Tensor
+
+
+def _keep(slab: Slab, part: Tensor) -> Tensor:
+    return slab.take(*part.shape).copy_(part)
+
+
+def forward(layer: Layer, x_TD: Tensor, rows: Rows, only_N: Tensor | None) -> tuple[Tensor, Saved]:
+    """The layer's output.
+
+    Args:
+        layer: weights.
+        x_TD: the residual stream.
+        rows: of the lane.
+        only_N: rows that are needed after attention; None for all.
+
+    Returns:
+        The residual stream [N, D], and what `backward` needs.
+    """
+    tokens, width = x_TD.shape
+    slab, scratch, heads = rows.slab, rows.scratch, layer.heads
+    h = layer.qkv.input("in", tokens, scratch)
+    inverse = layer.norm.forward(x_TD, h[:, :width], scratch)
+    qkv = scratch.take("qkv", tokens + 1, layer.qkv.width_out)
+    layer.qkv.forward(h, qkv[:-1])
+    qkv[-1].zero_()
+    qkv_low = _keep(slab, h[:, width:])
+    raw = _rotate_heads(layer, qkv[:-1].view(tokens, heads.all, heads.dim), rows)
+    mixed, attended = attend(qkv, rows.ragged, heads, layer.window, slab, scratch)
+
+    back = rows.ragged.back_query
+    if only_N is not None:
+        back = back.view(tokens, heads.query)[only_N].flatten()
+        x = x_TD.index_select(0, only_N)
+    else:
+        x = x_TD
+    count = x.shape[0]
+    o_in = slab.take(count, layer.o.width_in + layer.o.rank)
+    o_in[:, : layer.o.width_in] = mixed.index_select(0, back).view(count, -1)
+    middle = layer.o.forward(o_in, slab.take(count, width), add_TO=x)
+
+    h = layer.gate_up.input("in", count, scratch)
+    middle_inverse = layer.mlp_norm.forward(middle, h[:, :width], scratch)
+    gate_up = layer.gate_up.forward(h, slab.take(count, layer.gate_up.width_out))
+    gate_up_low = _keep(slab, h[:, width:])
+    act = layer.down.input("act", count, scratch)
+    inner = layer.down.width_in
+    layer.gate.forward(gate_up[:, :inner], act[:, :inner]).mul_(gate_up[:, inner:])
+    out = layer.down.forward(act, slab.take(count, width), add_TO=middle)
+    down_low = _keep(slab, act[:, inner:])
+    saved = Saved(x_TD, inverse, qkv_low, raw, attended, o_in, middle, middle_inverse, gate_up_low, gate_up, down_low)
+    return out, saved
+
+
+def _rotate_heads(layer: Layer, qkv_THE: Tensor, rows: Rows) -> Tensor | None:
+    """Norms of queries and keys where the family has them, then their rotation, in place."""
+    heads = layer.heads
+    both = qkv_THE[:, : heads.query + heads.key]
+    raw = None
+    if layer.query_norm is not None and layer.key_norm is not None:
+        raw = _keep(rows.slab, both)
+        layer.query_norm.forward(raw[:, : heads.query], both[:, : heads.query], rows.scratch)
+        layer.key_norm.forward(raw[:, heads.query :], both[:, heads.query :], rows.scratch)
+    if layer.rotary:
+        rotate(both, rows.cos_TE, rows.sin_TE, both, rows.scratch)
+    return raw
+
+
+def backward(
+    layer: Layer,
+    saved: Saved,
+    grad_TD: Tensor,
+    rows: Rows,
+    only_N: Tensor | None,
+    grads: Tensor,
+    need_input: bool,
+) -> Tensor:
+    """The gradient of the layer's input.
+
+    Args:
+        layer: weights.
+        saved: from `forward`.
+        grad_TD: gradient of the layer's output, [N, D] float32; used up.
+        rows: of the lane.
+        only_N: as in `forward`.
+        grads: takes the gradients of the adapters, those of `layer.projections` one after the other.
+        need_input: False in the first layer, whose input nobody learns.
+
+    Returns:
+        [T, D] float32.
+    """
+    parts = grads.split([projection.numel for projection in layer.projections])
+    _mlp_backward(layer, saved, grad_TD, rows.scratch, parts[2], parts[3])
+    tokens, width = saved.x_TD.shape
+    scratch, heads = rows.scratch, layer.heads
+
+    dy = layer.o.output("d_wide", grad_TD.shape[0], scratch)
+    dy[:, :width] = grad_TD
+    d_mixed = scratch.take("d_mixed", tokens + 1, layer.o.width_in)
+    if only_N is None:
+        d_mixed[-1].zero_()
+        layer.o.backward(dy, saved.o_in_NI, saved.o_in_NI[:, layer.o.width_in :], parts[1], d_mixed[:-1])
+    else:
+        d_few = scratch.take("d_few", dy.shape[0], layer.o.width_in)
+        layer.o.backward(dy, saved.o_in_NI, saved.o_in_NI[:, layer.o.width_in :], parts[1], d_few)
+        d_mixed.zero_().index_add_(0, only_N, d_few)
+        grad_TD = scratch.take_float("d_all", tokens, width).zero_().index_add_(0, only_N, grad_TD)
+
+    d_qkv = attend_backward(d_mixed, saved.attended, rows.ragged, heads, layer.window, scratch)
+    _rotate_heads_backward(layer, saved, d_qkv.view(tokens, heads.all, heads.dim), rows)
+    dy = layer.qkv.output("d_wide", tokens, scratch)
+    dy[:, : layer.qkv.width_out] = d_qkv
+    h = layer.qkv.input("in", tokens, scratch)[:, :width]
+    unit = layer.norm.again(saved.x_TD, saved.inverse_T1, h, scratch)
+    dh = scratch.take("d_narrow", tokens, width) if need_input else None
+    layer.qkv.backward(dy, h, saved.qkv_low_TR, parts[0], dh)
+    if dh is not None:
+        layer.norm.backward(dh, unit, saved.inverse_T1, grad_TD, scratch)
+    return grad_TD
+
+
+def _mlp_backward(
+    layer: Layer, saved: Saved, grad_ND: Tensor, scratch: Scratch, gate_up_grads: Tensor, down_grads: Tensor
+) -> None:
+    """Adds the gradient through the MLP to `grad_ND`; the gated product is computed again."""
+    count, width = grad_ND.shape
+    inner = layer.down.width_in
+    gate, up = saved.gate_up_NO[:, :inner], saved.gate_up_NO[:, inner:]
+    d_gate_up = layer.gate_up.output("d_wider", count, scratch)
+    d_gate, d_up = d_gate_up[:, :inner], d_gate_up[:, inner : 2 * inner]
+    active = layer.gate.forward(gate, scratch.take("active", count, inner))
+    act = torch.mul(active, up, out=scratch.take("act", count, inner))
+    dy = layer.down.output("d_wide", count, scratch)
+    dy[:, :width] = grad_ND
+    d_act = scratch.take("d_act", count, inner)
+    layer.down.backward(dy, act, saved.down_low_NR, down_grads, d_act)
+    torch.mul(d_act, active, out=d_up)
+    layer.gate.backward(d_act.mul_(up), gate, d_gate)
+
+    h = layer.gate_up.input("in", count, scratch)[:, :width]
+    unit = layer.mlp_norm.again(saved.middle_ND, saved.middle_inverse_N1, h, scratch)
+    dh = scratch.take("d_narrow", count, width)
+    layer.gate_up.backward(d_gate_up, h, saved.gate_up_low_NR, gate_up_grads, dh)
+    layer.mlp_norm.backward(dh, unit, saved.middle_inverse_N1, grad_ND, scratch)
+
+
+def _rotate_heads_backward(layer: Layer, saved: Saved, d_qkv_THE: Tensor, rows: Rows) -> None:
+    heads = layer.heads
+    both = d_qkv_THE[:, : heads.query + heads.key]
+    if layer.rotary:
+        rotate(both, rows.cos_TE, -rows.sin_TE, both, rows.scratch)
+    if saved.raw_THE is None:
+        return
+    for norm, part in (
+        (layer.query_norm, slice(0, heads.query)),
+        (layer.key_norm, slice(heads.query, heads.query + heads.key)),
+    ):
+        assert norm is not None
+        raw = saved.raw_THE[:, part].float()
+        inverse = raw.square().mean(-1, keepdim=True).add_(norm.eps).rsqrt_()
+        into = torch.zeros_like(raw)
+        norm.backward(both[:, part], raw * inverse, inverse, into, rows.scratch)
+        both[:, part] = into
