@@ -83,4 +83,3 @@ def _alone(way: Way, ids: Sequence[int], prompt: int) -> list[Tensor]:
     out = [scores[0]]
     out += [rows.step(torch.tensor([token]))[0] for token in ids[prompt : prompt + _STEPS + 1]]
     return out
-

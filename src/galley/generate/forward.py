@@ -68,7 +68,8 @@ class Causal:
         output = self._module(ids_RT, **arguments)
         if isinstance(output, Tensor):
             return output[:, -1].float(), None
-        return output.logits[:, -1].float(), getattr(output, self._cache_name) if use_cache else None
+        kept = getattr(output, self._cache_name) if self._cache_name is not None and use_cache else None
+        return output.logits[:, -1].float(), kept
 
 
 class Rows(Protocol):
@@ -121,7 +122,7 @@ class SlotRows:
     def step(self, ids_R: Tensor) -> Tensor:
         """Append one token to every row."""
         # Rows that are done are stepped on until they leave: their positions must not run out of the table.
-        positions_R1 = self._lengths_R[:, None].clamp(max=(self._model.context or int(2**31)) - 1)
+        positions_R1 = self._lengths_R[:, None].clamp(max=(self._model.context or (2**31)) - 1)
         self._lengths_R += 1
         width = self._cache.length + 1
         slots_S = torch.arange(width, device=self._model.device)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import torch
@@ -52,6 +52,9 @@ class Generator:
         device: where the module lives.
         max_rows: rows that are generated together.
         max_slots: tokens in the cache, over all rows: bounds its memory.
+
+    Attributes:
+        context: tokens that the model reads at most, prompt and answer together; None where nothing bounds them.
     """
 
     def __init__(
@@ -67,10 +70,10 @@ class Generator:
         self.tokenizer = tokenizer
         self.device = torch.device(device)
         self._max_slots = max_slots
-        self._context = _context_length(module)
+        self.context = _context_length(module)
         weight = next(module.parameters())
         with self._inference():
-            model = Causal(module, self.device, context=self._context)
+            model = Causal(module, self.device, context=self.context)
             self._way = choose_way(model, vocab=_vocabulary(module, tokenizer), dtype=weight.dtype)
         self._max_rows = max_rows if self._way.batches else 1
 
@@ -108,23 +111,7 @@ class Generator:
             GalleyError: `prompt-too-long` when the prompt leaves no room in the model's context.
         """
         (row,) = self._rows([prompt], settings)
-        row.text = row.text or TextStream(self.tokenizer)
-        stops = self.stop_ids(settings)
-        with self._inference():
-            logits, rows = self._way.start([prompt])
-        while True:
-            (token,) = choose(logits, settings, [(0, len(row.ids))], [[*prompt, *row.ids]])
-            row.ids.append(token)
-            if token in stops:
-                break
-            if piece := row.text.push(token):
-                yield piece
-            if row.text.stopped or len(row.ids) >= row.limit:
-                break
-            with self._inference():
-                logits = rows.step(torch.tensor([token], device=self.device))
-        if piece := row.text.finish():
-            yield piece
+        return self._stream(row, settings)
 
     def stop_ids(self, settings: Sampling) -> frozenset[int]:
         """Tokens that end an answer: those of the settings, or of the model and its tokenizer."""
@@ -135,15 +122,21 @@ class Generator:
         ids = declared if isinstance(declared, list) else [declared]
         return frozenset(i for i in [*ids, self.tokenizer.eos_token_id] if i is not None)
 
+    def with_stop_ids(self, settings: Sampling, ids: Sequence[int]) -> Sampling:
+        """The settings with these stop tokens beside the model's own, unless they name theirs."""
+        if settings.stop_ids is not None:
+            return settings
+        return replace(settings, stop_ids=tuple(sorted(self.stop_ids(settings) | set(ids))))
+
     def _rows(self, prompts: Sequence[Sequence[int]], settings: Sampling) -> list[_Row]:
         rows = []
         for number, ids in enumerate(prompts):
             prompt = list(ids) or [self._first_token()]
-            room = self._context - len(prompt) if self._context else settings.max_new_tokens
+            room = self.context - len(prompt) if self.context else settings.max_new_tokens
             if room <= 0:
                 raise GalleyError(
                     "prompt-too-long",
-                    f"prompt {number + 1} has {len(prompt)} tokens, and the model reads {self._context} in all",
+                    f"prompt {number + 1} has {len(prompt)} tokens, and the model reads {self.context} in all",
                     hint="shorten the prompt",
                 )
             text = TextStream(self.tokenizer, settings.stop) if settings.stop else None
@@ -154,6 +147,25 @@ class Generator:
         """What an empty prompt starts from."""
         first = self.tokenizer.bos_token_id
         return int(self.tokenizer.eos_token_id if first is None else first)
+
+    def _stream(self, row: _Row, settings: Sampling) -> Iterator[str]:
+        text = row.text or TextStream(self.tokenizer)
+        stops = self.stop_ids(settings)
+        with self._inference():
+            logits, rows = self._way.start([row.prompt])
+        while True:
+            (token,) = choose(logits, settings, [(0, len(row.ids))], [[*row.prompt, *row.ids]])
+            row.ids.append(token)
+            if token in stops:
+                break
+            if piece := text.push(token):
+                yield piece
+            if text.stopped or len(row.ids) >= row.limit:
+                break
+            with self._inference():
+                logits = rows.step(torch.tensor([token], device=self.device))
+        if piece := text.finish():
+            yield piece
 
     def _run(self, queue: deque[_Row], settings: Sampling) -> Iterator[_Row]:
         """Every row, as it finishes."""
