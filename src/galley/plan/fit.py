@@ -206,9 +206,9 @@ def _slower(case: Case, found: Fit, load: Load) -> Iterator[Alternative]:
     """What would also have fitted, or not, beyond the chosen way."""
     if case.from_scratch or case.spec.kind != "decoder":
         return
-    others: tuple[Tuning, ...] = {"lora": ("full", "qlora"), "full": ("lora",)}.get(found.tuning, ())
+    beside: dict[Tuning, tuple[Tuning, ...]] = {"lora": ("full", "qlora"), "full": ("lora",)}
     room = int(available_bytes(case) * USABLE_SHARE)
-    for tuning in others:
+    for tuning in beside.get(found.tuning, ()):
         need = sum(memory_parts(case.spec, replace(load, tuning=tuning)).values())
         if need > room:
             yield Alternative(summary=tuning, lost_because=f"needs {format_bytes(need)} of {format_bytes(room)}")
