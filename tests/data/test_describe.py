@@ -9,9 +9,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from data.chat_templates import tokenizer_of
 from data.reading_helpers import read_data, write_jsonl
 from galley.data.describe import describe, percentiles, render
 from galley.data.samples import EncodeReport
+from galley.data.template import Template
 
 pytestmark = pytest.mark.unit
 
@@ -42,6 +44,12 @@ def test_the_page_shows_what_is_learned(tmp_path: Path) -> None:
     assert "\x1b" not in page
 
 
+def test_the_template_decides_what_is_shown_as_learned(tmp_path: Path) -> None:
+    data = read_data(write_jsonl(tmp_path / "t.jsonl", rows(3)))
+    page = render(describe(data, template=Template(tokenizer_of("chatml"))))
+    assert "What is 0?<|im_end|>\n<|im_start|>assistant\n«It is 0.<|im_end|>»" in page
+
+
 def test_truncation_is_told(tmp_path: Path) -> None:
     data = read_data(write_jsonl(tmp_path / "t.jsonl", rows(3)))
     report = EncodeReport(
@@ -57,7 +65,7 @@ def test_truncation_is_told(tmp_path: Path) -> None:
     )
     page = render(describe(data, report=report, max_length=40))
     assert "p50 10, p95 50, max 60; 20 learned" in page
-    assert "2 rows cut at 40 tokens, 1 rows dropped with nothing left to learn; 40 tokens lost" in page
+    assert "2 rows cut at 40 tokens, 1 row dropped with nothing left to learn; 40 tokens lost" in page
 
 
 def test_long_examples_are_shortened_and_control_signs_shown(tmp_path: Path) -> None:
@@ -67,7 +75,7 @@ def test_long_examples_are_shortened_and_control_signs_shown(tmp_path: Path) -> 
     assert "end" in page
     assert "«a␛[31m␇b»" in page
     assert len(page) < 3000
-    assert all(len(line) <= 60 for line in page.split("example 1")[0].splitlines())
+    assert all(len(line) <= 60 or len(line.split()) < 3 for line in page.split("example 1")[0].splitlines())
 
 
 def test_classes_are_counted_and_arrays_have_no_examples() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import subprocess
 import sys
 from collections.abc import Callable
@@ -132,6 +133,14 @@ class TestEveryFormat:
             assert caught.value.code == "data-format"
             assert entry.tasks[0] in caught.value.hint
 
+    def test_naming_it_for_other_data_is_one_clear_error_if_it_cannot_be_read(self, name: str, tmp_path: Path) -> None:
+        for other in CASES:
+            (tmp_path / other).mkdir()
+            task, path, options = make(other, tmp_path / other)
+            if task in FORMATS.get(name).tasks:
+                with contextlib.suppress(GalleyError):
+                    assert read_data(path, task, options=options, format=name).train
+
     def test_unknown_options_are_refused(self, name: str, tmp_path: Path) -> None:
         task, path, options = make(name, tmp_path)
         with pytest.raises(GalleyError) as caught:
@@ -159,7 +168,7 @@ def test_messages_parts_tools_and_weights(tmp_path: Path) -> None:
         ("tool", "4", True),
         ("assistant", "4", True),
     ]
-    assert any("call tools" in note for note in data.notes)
+    assert any("tools, written as <tool_call>JSON</tool_call>: 1" in note for note in data.notes)
 
 
 def test_messages_under_another_column(tmp_path: Path) -> None:

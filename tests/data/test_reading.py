@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 
 from data.reading_helpers import read_data, turns, write_jsonl
 from galley.base import GalleyError
@@ -166,6 +169,24 @@ def test_binary_rubbish_is_one_clear_error(tmp_path: Path) -> None:
     assert error_of(path).code in {"data-encoding", "data-format", "data-columns", "data-row"}
 
 
+@settings(deadline=None, max_examples=150, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(
+    content=st.one_of(
+        st.binary(max_size=60),
+        st.text(st.sampled_from(list('{}[]",:;\n\r\t\\qa01 é问')), max_size=60).map(str.encode),
+    ),
+    name=st.sampled_from(["a.csv", "a.tsv", "a.json", "a.jsonl", "a.txt", "a.yml", "a.csv.gz"]),
+    task=st.sampled_from(["chat", "complete", "classify"]),
+)
+def test_whatever_is_in_a_file_it_is_read_or_is_one_clear_error(
+    tmp_path: Path, content: bytes, name: str, task: str
+) -> None:
+    path = tmp_path / name
+    path.write_bytes(content)
+    with contextlib.suppress(GalleyError):
+        assert read_data(path, task).train
+
+
 def test_missing_files_get_the_nearest_name(tmp_path: Path) -> None:
     (tmp_path / "questions.csv").write_text("question,answer\nq,a\n")
     error = error_of(tmp_path / "question.csv")
@@ -195,7 +216,7 @@ def test_rows_without_anything_to_learn_are_dropped_and_counted(tmp_path: Path) 
     data = read_data(path)
     assert [turns(row)[0][1] for row in data.train] == ["q1", "q5"]
     assert data.statistics.empty == 3
-    assert any("3 rows hold nothing to learn" in note and "row 3; " in note for note in data.notes)
+    assert any("nothing to learn: 3 (" in note and "row 3; " in note for note in data.notes)
 
 
 def test_untrained_conversations_are_dropped(tmp_path: Path) -> None:
@@ -208,7 +229,7 @@ def test_a_system_message_is_put_first_unless_the_row_has_one(tmp_path: Path) ->
     own = messages({"role": "system", "content": "Own."}, *GOOD["messages"])
     data = read_data(write_jsonl(tmp_path / "m.jsonl", [GOOD, own]), system="Be brief.")
     assert [turns(row)[0][1] for row in data.train] == ["Be brief.", "Own."]
-    assert any("1 rows bring their own system message" in note for note in data.notes)
+    assert any("keep their own system message: 1" in note for note in data.notes)
     (tmp_path / "t.txt").write_text("text")
     assert "system" in error_of(tmp_path / "t.txt", "complete", system="Be brief.").message
 

@@ -20,6 +20,12 @@ if TYPE_CHECKING:
 SHOWN_EXAMPLES = 2
 SHOWN_CHARACTERS = 1_200
 """Characters of an example that a page shows; the middle of longer ones is left out."""
+_KIND_WORDS = {
+    "conversation": "conversations",
+    "completion": "prompts with completions",
+    "document": "documents",
+    "labelled": "rows with labels",
+}
 _LEARNED = "\x1b[32m"
 _FAINT = "\x1b[2m"
 _BOLD = "\x1b[1m"
@@ -189,21 +195,28 @@ def _facts(facts: Description) -> list[tuple[str, str]]:
     rows = f"{facts.rows:,} to train on, {facts.held_out_rows:,} held out"
     lines = [
         ("read", f"{', '.join(facts.sources[:3])}{more}"),
-        ("format", f"{facts.format}, each row a {facts.example_kind}"),
+        ("format", f"{facts.format} ({_KIND_WORDS[facts.example_kind]})"),
         ("columns", ", ".join(f"{role} from {column!r}" for role, column in facts.columns.items())),
         ("rows", rows),
-        ("characters", _lengths(facts.characters)),
+        ("characters" if facts.examples else "numbers", _lengths(facts.characters)),
     ]
     if facts.tokens is not None:
         lines.append(("tokens", f"{_lengths(facts.tokens)}; {facts.supervised_tokens:,} learned"))
         lines.append(("truncation", _truncation(facts)))
     lines += [
-        ("duplicates", f"{facts.duplicates:,} rows repeat another one" if facts.duplicates else "none"),
-        ("leakage", f"{facts.leaked:,} held-out rows stood in training" if facts.leaked else "none"),
-        ("empty", f"{facts.empty:,} rows dropped" if facts.empty else "none"),
+        ("duplicates", f"{_rows(facts.duplicates)} like an earlier one" if facts.duplicates else "none"),
+        (
+            "leakage",
+            f"{facts.leaked:,} held out that stood in training, and were taken out there" if facts.leaked else "none",
+        ),
+        ("empty", f"{_rows(facts.empty)} dropped" if facts.empty else "none"),
         ("classes", ", ".join(f"{label} ({count:,})" for label, count in facts.labels.items())),
     ]
     return [(name, value) for name, value in lines if value]
+
+
+def _rows(count: int) -> str:
+    return f"{count:,} row{'' if count == 1 else 's'}"
 
 
 def _lengths(lengths: Lengths) -> str:
@@ -215,15 +228,17 @@ def _truncation(facts: Description) -> str:
     if not facts.truncated_rows and not facts.rows_without_targets:
         return f"none{limit}"
     dropped = (
-        f", {facts.rows_without_targets:,} rows dropped with nothing left to learn"
+        f", {_rows(facts.rows_without_targets)} dropped with nothing left to learn"
         if facts.rows_without_targets
         else ""
     )
-    return f"{facts.truncated_rows:,} rows cut{limit}{dropped}; {facts.cut_tokens:,} tokens lost"
+    return f"{_rows(facts.truncated_rows or 0)} cut{limit}{dropped}; {facts.cut_tokens:,} tokens lost"
 
 
 def _wrap(line: str, width: int, indent: str) -> list[str]:
-    return textwrap.wrap(line, max(width, 40), subsequent_indent=indent, break_on_hyphens=False) or [""]
+    return textwrap.wrap(
+        line, max(width, 40), subsequent_indent=indent, break_on_hyphens=False, break_long_words=False
+    ) or [""]
 
 
 def _paint(example: Sequence[Segment], color: bool) -> str:

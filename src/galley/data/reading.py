@@ -65,18 +65,18 @@ def read(section: DataSection, *, task: str, evaluate: EvaluateSection, seed: in
     """
     sources = _open(section.path, section, seed)
     chosen = _choose_format(sources, section.format, task)
-    rows = _collect(sources, chosen, section, task)
+    rows = _collect(sources, chosen, section, task, section.rows)
     fresh = sources[0].unseen
     leaked: set[int] = set()
     if isinstance(evaluate.held_out, str):
-        held = _collect(_open(evaluate.held_out, section, seed), chosen, section, task, limit=None)
+        held = _collect(_open(evaluate.held_out, section, seed), chosen, section, task)
         train, leaked = _drop_leaked(rows, held)
         held_out = held.examples
     elif fresh is not None and evaluate.held_out > 0:
         # Generated rows cost nothing: training keeps all of its rows, and the verdict gets as many as it asks for.
         count = len(rows.examples)
         wanted = max(round(evaluate.held_out * count), min(evaluate.rows, count // 2), 1)
-        held = _collect([fresh(wanted)], chosen, section, task, limit=None)
+        held = _collect([fresh(wanted)], chosen, section, task)
         train, leaked = _drop_leaked(rows, held)
         held_out = held.examples
     else:
@@ -146,10 +146,9 @@ def _confidences(source: Source, task: str, names: Sequence[str]) -> Iterator[tu
 
 
 def _collect(
-    sources: Sequence[Source], chosen: Format, section: DataSection, task: str, *, limit: int | None = -1
+    sources: Sequence[Source], chosen: Format, section: DataSection, task: str, limit: int | None = None
 ) -> _Rows:
     """All rows of the sources that hold something to learn, with their keys."""
-    limit = section.rows if limit == -1 else limit
     request = Request(task, section.columns, section.options, num_sources=len(sources))
     rows = _Rows(sources=tuple(source.name for source in sources), format=chosen.name, request=request)
     examples, keys = rows.examples, rows.keys
@@ -178,8 +177,6 @@ def _collect(
 
 
 def _rows_of(source: Source, chosen: Format, request: Request) -> Iterator[Row]:
-    if source.records is None and source.path is None:
-        raise GalleyError("data-format", f"{source.name}: cannot be read as {chosen.name}")
     try:
         yield from chosen.rows(source, request)
     except (OSError, EOFError) as error:
@@ -201,7 +198,7 @@ def _with_system(example: Example, system: str, request: Request) -> Example:
             "data-format", "data.system: only conversations have a system message", hint="use `task: chat`"
         )
     if example.messages[0].role == "system":
-        request.count("{count} rows bring their own system message and keep it")
+        request.count("rows that keep their own system message: {count}")
         return example
     return Conversation((Message("system", system), *example.messages), example.meta)
 
@@ -272,7 +269,7 @@ def _reading_notes(rows: _Rows, held: _Rows) -> list[str]:
     notes += [sentence.format(count=f"{count:,}") for sentence, count in counts.items()]
     if rows.empty + held.empty:
         shown = "; ".join((rows.first_empty + held.first_empty)[:_SHOWN_ROWS])
-        notes.append(f"{rows.empty + held.empty:,} rows hold nothing to learn and are dropped ({shown})")
+        notes.append(f"rows dropped with nothing to learn: {rows.empty + held.empty:,} ({shown})")
     return list(dict.fromkeys(notes))
 
 
@@ -283,14 +280,16 @@ def _split_notes(
     notes = []
     if leaked:
         dropped = len(rows.examples) - len(train)
-        notes.append(f"{leaked:,} held-out rows also stood in training: {dropped:,} training rows are dropped")
+        notes.append(
+            f"held-out rows that also stood in training: {leaked:,}; training rows dropped for that: {dropped:,}"
+        )
     if share and not held_out:
         few = f"with fewer than {FEWEST_ROWS} rows" if len(train) < FEWEST_ROWS else "since all rows are equal"
         notes.append(f"no rows are held out {few}, and the result cannot be judged on unseen rows")
     shared = _shared_prompts(train, held_out)
     if shared:
         notes.append(
-            f"{shared:,} of {len(held_out):,} held-out rows ask what training rows ask too, with other answers"
+            f"held-out rows that ask what training rows ask, with other answers: {shared:,} of {len(held_out):,}"
         )
     return notes
 

@@ -65,8 +65,13 @@ class Source:
         return file_suffix(self.path)
 
     def table(self) -> Iterator[Record]:
-        """The records of a source that has them."""
-        assert self.records is not None, f"{self.name} holds no records"
+        """The records.
+
+        Raises:
+            GalleyError: `data-format` when the source holds none, because the user named a wrong format.
+        """
+        if self.records is None:
+            raise not_this_format(self.name, "a table of records")
         return self.records()
 
 
@@ -131,6 +136,13 @@ def with_sample(source: Source) -> Source:
     sample = tuple(islice(source.records(), SAMPLE_RECORDS))
     columns = source.columns or tuple(dict.fromkeys(name for record in sample for name in record.fields))
     return Source(**{**vars(source), "sample": sample, "columns": columns})
+
+
+def not_this_format(name: str, wanted: str) -> GalleyError:
+    """The user named a format that this source cannot have."""
+    return GalleyError(
+        "data-format", f"{name}: this is not {wanted}", hint="leave `format:` out to have the format recognised"
+    )
 
 
 def row_error(name: str, number: int, message: str, row: object, *, hint: str = "") -> GalleyError:

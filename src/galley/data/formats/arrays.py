@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from galley.base import GalleyError
 from galley.data.examples import Labelled
-from galley.data.source import Request, Row, Source
+from galley.data.source import Request, Row, Source, not_this_format
 from galley.data.sources.files import ARRAY_SUFFIXES
 
 if TYPE_CHECKING:
@@ -56,7 +56,8 @@ def _load(source: Source, request: Request) -> tuple[np.ndarray[Any, Any], np.nd
 
     import numpy as np
 
-    assert source.path is not None, "arrays lie in a file"
+    if source.path is None or source.suffix not in ARRAY_SUFFIXES:
+        raise not_this_format(source.name, "a .npz file of arrays")
     try:
         with np.load(source.path, allow_pickle=False) as file:
             arrays = {name: file[name] for name in file.files}

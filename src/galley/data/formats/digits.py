@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from galley.base import GalleyError
 from galley.data.examples import Labelled
 from galley.data.sniff import open_text
-from galley.data.source import Request, Row, Source
+from galley.data.source import Request, Row, Source, not_this_format
 
 _SIDE = 8
 _BRIGHTEST = 16
@@ -28,7 +28,8 @@ class Digits:
         """One digit a line: 64 pixels and the label."""
         import numpy as np
 
-        assert source.path is not None, "the digits are a file"
+        if source.path is None or not self.detect(source, request.task):
+            raise not_this_format(source.name, "the file of digits, package:digits")
         with open_text(source.path, "utf-8") as file:
             for number, line in enumerate(file, 1):
                 values = [int(float(value)) for value in line.split(",")]

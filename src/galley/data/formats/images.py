@@ -9,7 +9,7 @@ from typing import Any
 from galley.base import GalleyError
 from galley.data.examples import Labelled
 from galley.data.formats.arrays import channels_first, to_unit
-from galley.data.source import Request, Row, Source, typed_option
+from galley.data.source import Request, Row, Source, not_this_format, typed_option
 from galley.data.sources.files import IMAGE_SUFFIXES
 
 
@@ -29,7 +29,8 @@ class Images:
 
     def rows(self, source: Source, request: Request) -> Iterator[Row]:
         """One image a row, [channels, height, width], from 0 to 1."""
-        assert source.path is not None, "images lie in a folder"
+        if source.path is None or not self.detect(source, request.task):
+            raise not_this_format(source.name, "a folder of images")
         size = typed_option(request.options, "size", int, None)
         paths = [path for path in sorted(source.path.rglob("*")) if path.suffix.lower()[1:] in IMAGE_SUFFIXES]
         loose = [path for path in paths if path.parent == source.path]

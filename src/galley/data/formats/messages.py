@@ -135,7 +135,7 @@ def read_messages(
             fault = f"'{column}[{position}].weight': expected 0 or 1, found {kind_of(weight)}"
         else:
             if turn.get("tool_calls"):
-                request.count("{count} turns call tools: each call is written as <tool_call>JSON</tool_call>")
+                request.count("turns that call tools, written as <tool_call>JSON</tool_call>: {count}")
             messages.append(Message(role, content, train=weight != 0))
             continue
         raise row_error(name, record.number, f"field {fault}", dict(record.fields), hint=_HINT)

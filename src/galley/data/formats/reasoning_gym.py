@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from galley.data.examples import Conversation, Message
-from galley.data.source import Request, Row, Source
+from galley.data.source import Request, Row, Source, not_this_format
 
 
 class ReasoningGym:
@@ -21,6 +21,8 @@ class ReasoningGym:
 
     def rows(self, source: Source, request: Request) -> Iterator[Row]:
         """One conversation a generated row, with what the scorer needs to find the row again."""
+        if not self.detect(source, request.task):
+            raise not_this_format(source.name, "a generated task, reasoning-gym:TASK")
         for record in source.table():
             fields = record.fields
             messages = (Message("user", fields["question"]), Message("assistant", fields["answer"]))

@@ -5,10 +5,11 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
+from galley.data.columns import choose_columns
 from galley.data.containers.csv import encoding_error
 from galley.data.examples import Document
 from galley.data.sniff import detect_encoding, open_text
-from galley.data.source import Request, Row, Source, cell_text, note_unused, typed_option
+from galley.data.source import Request, Row, Source, cell_text, not_this_format, note_unused, typed_option
 from galley.data.sources.files import TEXT_SUFFIXES
 
 FEW_FILES = 10
@@ -34,7 +35,9 @@ class Text:
     def rows(self, source: Source, request: Request) -> Iterator[Row]:
         """One document a file (or a section of it, when the files are few), or one a record."""
         if source.records is not None:
-            column = request.columns.get("text", "text")
+            column = choose_columns(source.columns, request.columns, task="complete", source=source.name).get("text")
+            if column is None:
+                raise not_this_format(source.name, "a table with a column of texts")
             request.used_columns["text"] = column
             note_unused(source, request, (column,))
             for record in source.table():
@@ -69,7 +72,8 @@ def cut(text: str, least: int) -> Iterator[str]:
 
 
 def _whole(source: Source, request: Request) -> str:
-    assert source.path is not None, "a text source is a file"
+    if source.path is None or source.suffix not in TEXT_SUFFIXES:
+        raise not_this_format(source.name, "a text file")
     encoding = typed_option(request.options, "encoding", str, None) or detect_encoding(source.path)
     if encoding not in ("utf-8", "utf-8-sig") and "encoding" not in request.options:
         request.notes.append(f"{source.name}: read as {encoding}")

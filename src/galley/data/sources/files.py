@@ -19,17 +19,26 @@ _KNOWN = (*SUFFIXES, *TEXT_SUFFIXES, *ARRAY_SUFFIXES)
 def open_sources(
     reference: str, *, options: dict[str, Any], split: str | None, rows: int | None, seed: int
 ) -> list[Source]:
-    """The files that a path, folder or glob names, in the order of their names."""
+    """The files that a path, folder or glob names."""
+    return [open_file(path, options) for path in find_files(reference)]
+
+
+def find_files(reference: str) -> list[Path]:
+    """Data files that a path, folder or glob names, in the order of their names.
+
+    Raises:
+        GalleyError: `data-not-found` when there are none.
+    """
     path = Path(reference).expanduser()
     if path.is_dir():
-        return [open_file(found, options) for found in _in_folder(path)]
+        return _in_folder(path)
     if path.exists():
-        return [open_file(path, options)]
+        return [path]
     matches = sorted(Path(match) for match in glob.iglob(str(path), recursive=True))  # noqa: PTH207 (absolute patterns)
     files = [match for match in matches if match.is_file() and not match.name.startswith(".")]
     if not files:
         raise _not_found(reference, path)
-    return [open_file(match, options) for match in files]
+    return files
 
 
 def open_file(path: Path, options: dict[str, Any], *, name: str | None = None) -> Source:

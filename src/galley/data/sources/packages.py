@@ -27,7 +27,8 @@ def open_sources(
     for folder in (root, root / "data"):
         target = (folder / inner).resolve()
         if inner and target.exists() and target.is_relative_to(root.resolve()):
-            return files.open_sources(str(target), options=options, split=split, rows=rows, seed=seed)
+            found = files.find_files(str(target))
+            return [files.open_file(path, options, name=_shown(package, root, path)) for path in found]
     folder = root / "data" if (root / "data").is_dir() else root
     names = sorted(entry.name for entry in folder.iterdir() if not entry.name.startswith(("_", ".")))
     raise GalleyError(
@@ -37,6 +38,10 @@ def open_sources(
         else f"package:{reference}: which data?",
         hint=f"write package:{package}/NAME with one of: {', '.join(names[:40])}",
     )
+
+
+def _shown(package: str, root: Path, path: Path) -> str:
+    return f"package:{package}/{path.relative_to(root.resolve()).as_posix()}"
 
 
 def _root(package: str) -> Path:
