@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from galley.plan.case import FAST_FAMILIES
 from galley.plan.memory import Load, block_parameters, linear_shapes, memory_parts, trained_parameters
 from galley.plan.time import Work, flops_per_token, tokens_per_second
 from galley.recipe.schema import OptimizerName, Tuning
@@ -85,6 +86,13 @@ def test_work_of_a_token() -> None:
     full = flops_per_token(SMOLLM, replace(work, tuning="full"))
     assert lora == pytest.approx(4 * block_parameters(SMOLLM), rel=0.15)
     assert full == pytest.approx(6 * block_parameters(SMOLLM), rel=0.05)
+
+
+@pytest.mark.tiny
+def test_the_fast_path_is_planned_for_the_families_that_it_knows() -> None:
+    from galley.models.fast_shape import FAMILIES
+
+    assert set(FAMILIES) == FAST_FAMILIES
 
 
 def test_speeds_are_of_the_right_size() -> None:

@@ -11,7 +11,7 @@ from galley.models.spec import ModelSpec
 from galley.plan.types import Hardware
 from galley.recipe.schema import Recipe, Tuning
 
-FAST_FAMILIES = frozenset({"llama", "mistral", "qwen2", "qwen3", "smollm3", "gemma", "gemma2", "gemma3_text"})
+FAST_FAMILIES = frozenset({"llama", "mistral", "qwen2", "qwen3", "smollm3", "gemma"})
 """Families for which the hand-written step is written."""
 CHARACTERS_PER_TOKEN = 3.6
 """Of English under a vocabulary of about 50,000; before tokenising nothing better is known."""
@@ -91,8 +91,9 @@ class Case:
 
     def suits_fast_path(self, tuning: Tuning) -> bool:
         """Whether the hand-written step may serve; the loaded model has the last word."""
-        able = self.spec.kind == "decoder" and self.spec.family in FAST_FAMILIES and tuning in ("lora", "full")
-        return able and self.recipe.override.fast_path is not False
+        pins = self.recipe.override
+        able = self.spec.family in FAST_FAMILIES and tuning == "lora" and not pins.dropout
+        return able and pins.fast_path is not False
 
     @cached_property
     def supervised_share(self) -> float:

@@ -114,7 +114,7 @@ def _fast_path(case: Case, fitted: Fit, ledger: Ledger) -> bool:
     because = (
         f"{case.spec.family} is Llama-shaped; the loaded model is checked against the general step"
         if able
-        else f"the general step serves {case.spec.family} with {fitted.tuning}"
+        else f"the general step serves {case.spec.family} with {fitted.tuning} tuning"
     )
     return ledger.choose("fast_path", case.recipe.override.fast_path, able, because=because)
 
