@@ -9,7 +9,9 @@ import lazy_loader
 if TYPE_CHECKING:
     from galley.models.base import ModelSettings as ModelSettings
     from galley.models.creation import create as create
+    from galley.models.decoder import Decoder as Decoder
     from galley.models.fingerprint import weights_fingerprint as weights_fingerprint
+    from galley.models.language_model import language_model as language_model
     from galley.models.loading import load as load
     from galley.models.loading import load_tokenizer as load_tokenizer
     from galley.models.loading import materialise as materialise
@@ -30,7 +32,9 @@ __getattr__, __dir__, __all__ = lazy_loader.attach(
     submod_attrs={
         "base": ["ModelSettings"],
         "creation": ["create"],
+        "decoder": ["Decoder"],
         "fingerprint": ["weights_fingerprint"],
+        "language_model": ["language_model"],
         "loading": ["load", "load_tokenizer", "materialise"],
         "merging": ["merge"],
         "references": ["resolve"],

@@ -1,0 +1,83 @@
+"""Attention inside each packed document only: no work across documents, and no mask of T x T."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+from transformers import AttentionInterface, AttentionMaskInterface
+from transformers.integrations.sdpa_attention import repeat_kv, sdpa_attention_forward
+from transformers.masking_utils import sdpa_mask
+
+NAME = "galley_documents"
+"""The name under which transformers' models find this attention."""
+
+_packed: ContextVar[bool] = ContextVar("packed", default=False)
+
+
+@contextmanager
+def packed_documents() -> Iterator[None]:
+    """Inside, models build no mask: the attention is told where documents begin and end instead."""
+    token = _packed.set(True)
+    try:
+        yield
+    finally:
+        _packed.reset(token)
+
+
+def document_attention(
+    module: nn.Module,
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    attention_mask: Tensor | None,
+    *,
+    scaling: float | None = None,
+    dropout: float = 0.0,
+    document_lengths: tuple[int, ...] | None = None,
+    **kwargs: Any,
+) -> tuple[Tensor, None]:
+    """Causal attention of each document on itself; transformers' own where no documents are named.
+
+    Args:
+        module: the attention layer.
+        query: [1, heads, T, head size].
+        key: [1, key-value heads, T, head size].
+        value: like key.
+        attention_mask: must be None when documents are named.
+        scaling: factor on the scores.
+        dropout: of the attention weights.
+        document_lengths: tokens of each document, summing to T.
+        **kwargs: what a family needs beyond this is refused, so that the load-time check falls back.
+
+    Raises:
+        NotImplementedError: for soft caps, sinks, biases or masks made by the model.
+    """
+    if document_lengths is None:
+        out: tuple[Tensor, None] = sdpa_attention_forward(
+            module, query, key, value, attention_mask, scaling=scaling, dropout=dropout, **kwargs
+        )
+        return out
+    special = [name for name in ("softcap", "s_aux", "position_bias") if kwargs.get(name) is not None]
+    if special or attention_mask is not None or query.shape[0] != 1 or kwargs.get("is_causal") is False:
+        raise NotImplementedError(f"document attention with {special or 'a mask'}")
+    groups = query.shape[1] // key.shape[1]
+    if groups > 1:
+        key, value = repeat_kv(key, groups), repeat_kv(value, groups)
+    # split, not slices: its backward is one concatenation instead of a zero-filled tensor per document.
+    pieces = zip(*(torch.split(x, list(document_lengths), 2) for x in (query, key, value)), strict=True)
+    outs = [functional.scaled_dot_product_attention(q, k, v, None, dropout, True, scale=scaling) for q, k, v in pieces]
+    return torch.cat([out.transpose(1, 2) for out in outs], 1), None
+
+
+def _mask(*args: Any, **kwargs: Any) -> Tensor | None:
+    return None if _packed.get() else sdpa_mask(*args, **kwargs)
+
+
+AttentionInterface.register(NAME, document_attention)
+AttentionMaskInterface.register(NAME, _mask)

@@ -1,0 +1,108 @@
+"""LoRA layers with little around their matrix products: PEFT's layers, parameters and names; our forward and backward.
+
+PEFT computes `base(x) + B(A(x)) * scale` with full-width copies for each sign in it. Here the scale goes into the small
+factor, the sum into the matrix product, and the backward pass makes no gradient for frozen weights.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+
+def fuse_lora(module: nn.Module) -> int:
+    """Give every plain LoRA layer of the module the fused forward; others keep PEFT's.
+
+    Args:
+        module: a model with PEFT layers inside, or without any.
+
+    Returns:
+        Number of layers that were changed.
+    """
+    import sys
+
+    peft_lora = sys.modules.get("peft.tuners.lora.layer")
+    if peft_lora is None:
+        return 0
+    count = 0
+    for layer in module.modules():
+        if type(layer) is peft_lora.Linear and _is_plain(layer):
+            layer.forward = _fused_forward(layer, layer.forward)
+            count += 1
+    return count
+
+
+def _is_plain(layer: Any) -> bool:
+    """One adapter on an `nn.Linear`, without dropout, bias or a variant such as DoRA."""
+    names = list(layer.lora_A.keys())
+    return (
+        type(layer.base_layer) is nn.Linear
+        and len(names) == 1
+        and not layer.lora_variant
+        and not layer.fan_in_fan_out
+        and not layer.lora_bias.get(names[0])
+        and type(layer.lora_dropout[names[0]]) is nn.Identity
+        and layer.lora_A[names[0]].weight.dtype in (layer.base_layer.weight.dtype, torch.float32)
+    )
+
+
+def _fused_forward(layer: Any, original: Callable[..., Tensor]) -> Callable[..., Tensor]:
+    (name,) = layer.lora_A.keys()
+
+    def forward(x: Tensor, *args: Any, **kwargs: Any) -> Tensor:
+        plain = not (args or kwargs or layer.disable_adapters or layer.merged) and layer.active_adapters == [name]
+        base = layer.base_layer
+        if not plain or x.dtype != base.weight.dtype or torch.is_autocast_enabled(x.device.type):
+            return original(x, *args, **kwargs)
+        down, up = layer.lora_A[name].weight, layer.lora_B[name].weight
+        return lora_linear(x, base.weight, base.bias, down, up, layer.scaling[name])
+
+    return forward
+
+
+def lora_linear(x: Tensor, weight: Tensor, bias: Tensor | None, down: Tensor, up: Tensor, scale: float) -> Tensor:
+    """`x W^T + b + scale * (x A^T) B^T`, computed in the precision of `x`.
+
+    Args:
+        x: [..., in].
+        weight: W, [out, in].
+        bias: b, [out].
+        down: A, [rank, in]; may be float32 where x is bfloat16.
+        up: B, [out, rank].
+        scale: alpha / rank.
+    """
+    result: Tensor = _LoraLinear.apply(x, weight, bias, down, up, scale)  # type: ignore[no-untyped-call]
+    return result
+
+
+class _LoraLinear(torch.autograd.Function):
+    @staticmethod
+    def forward(
+        ctx: Any, x: Tensor, weight: Tensor, bias: Tensor | None, down: Tensor, up: Tensor, scale: float
+    ) -> Tensor:
+        x_TI = x.reshape(-1, x.shape[-1])
+        down_RI, up_OR = down.to(x.dtype), (up * scale).to(x.dtype)
+        low_TR = x_TI @ down_RI.T
+        out_TO = functional.linear(x_TI, weight, bias).addmm_(low_TR, up_OR.T)
+        ctx.save_for_backward(x_TI, low_TR, weight, down, up)
+        ctx.scale = scale
+        return out_TO.view(*x.shape[:-1], -1)
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
+        x_TI, low_TR, weight, down, up = ctx.saved_tensors
+        need_x, need_weight, need_bias, need_down, need_up, _ = ctx.needs_input_grad
+        grad_TO = grad.reshape(-1, grad.shape[-1])
+        low_grad_TR = grad_TO @ (up * ctx.scale).to(grad.dtype)
+        d_x = None
+        if need_x:
+            d_x = (grad_TO @ weight).addmm_(low_grad_TR, down.to(grad.dtype)).view(*grad.shape[:-1], -1)
+        d_down = (low_grad_TR.T @ x_TI).to(down.dtype) if need_down else None
+        d_up = (grad_TO.T @ low_TR).to(up.dtype).mul_(ctx.scale) if need_up else None
+        d_weight = grad_TO.T @ x_TI if need_weight else None
+        d_bias = grad_TO.sum(0) if need_bias else None
+        return d_x, d_weight, d_bias, d_down, d_up, None
