@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from itertools import islice
 from pathlib import Path
@@ -143,6 +144,24 @@ def not_this_format(name: str, wanted: str) -> GalleyError:
     return GalleyError(
         "data-format", f"{name}: this is not {wanted}", hint="leave `format:` out to have the format recognised"
     )
+
+
+@contextmanager
+def damage_is_an_error(name: object, wanted: str, *, hint: str = "") -> Iterator[None]:
+    """Turn whatever a library raises over a damaged file into one clear error; they raise almost anything.
+
+    Raises:
+        GalleyError: `data-format`.
+    """
+    try:
+        yield
+    except GalleyError:
+        raise
+    except Exception as error:
+        said = str(error).strip().partition("\n")[0] or type(error).__name__
+        raise GalleyError(
+            "data-format", f"{name}: this is not {wanted} that can be read ({said})", hint=hint
+        ) from error
 
 
 def row_error(name: str, number: int, message: str, row: object, *, hint: str = "") -> GalleyError:

@@ -8,7 +8,7 @@ from typing import Any
 
 from galley.base import GalleyError
 from galley.data.containers import Table
-from galley.data.source import Record
+from galley.data.source import Record, damage_is_an_error
 
 OPTIONS = ()
 _BATCH_ROWS = 4096
@@ -26,25 +26,23 @@ def open_table(path: Path, suffix: str, options: Mapping[str, Any]) -> Table:
 
 def _open_file(path: Path) -> Any:
     try:
-        import pyarrow as pa
         import pyarrow.parquet as pq
     except ImportError as error:
         raise GalleyError(
             "package-missing", f"{path}: reading Parquet needs pyarrow", hint="pip install 'galley-train[data]'"
         ) from error
-    try:
+    with damage_is_an_error(path, "a Parquet file"):
         return pq.ParquetFile(path)
-    except (pa.ArrowException, OSError) as error:
-        raise GalleyError("data-format", f"{path}: this is not a Parquet file that can be read ({error})") from error
 
 
 def _records(path: Path) -> Iterator[Record]:
     file = _open_file(path)
     number = 0
     try:
-        for batch in file.iter_batches(batch_size=_BATCH_ROWS):
-            for fields in batch.to_pylist():
-                number += 1
-                yield Record(number, fields)
+        with damage_is_an_error(path, "a Parquet file"):
+            for batch in file.iter_batches(batch_size=_BATCH_ROWS):
+                for fields in batch.to_pylist():
+                    number += 1
+                    yield Record(number, fields)
     finally:
         file.close()

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
 
 from galley.base import GalleyError
 from galley.data.containers import Table
-from galley.data.source import Record, row_error, typed_option
+from galley.data.source import Record, damage_is_an_error, row_error, typed_option
 
 OPTIONS = ("sheet", "header")
 
@@ -25,7 +26,7 @@ def open_table(path: Path, suffix: str, options: Mapping[str, Any]) -> Table:
                 "data-options", f"{path}: there is no sheet {wanted!r}", hint=f"it has: {', '.join(names)}"
             )
         for name in [wanted] if wanted else names:
-            first = next(_filled_rows(book[name]), None)
+            first = next(_filled_rows(path, book, name), None)
             if first is not None:
                 break
         else:
@@ -43,29 +44,26 @@ def open_table(path: Path, suffix: str, options: Mapping[str, Any]) -> Table:
 def _open_book(path: Path) -> Any:
     try:
         from openpyxl import load_workbook
-        from openpyxl.utils.exceptions import InvalidFileException
     except ImportError as error:
         raise GalleyError(
             "package-missing", f"{path}: reading spreadsheets needs openpyxl", hint="pip install 'galley-train[data]'"
         ) from error
-    from zipfile import BadZipFile
-
-    try:
+    with _damage(path):
         return load_workbook(path, read_only=True, data_only=True)
-    except (BadZipFile, InvalidFileException, KeyError, ValueError) as error:
-        raise GalleyError(
-            "data-format",
-            f"{path}: this is not a spreadsheet that can be read ({error})",
-            hint="save it as .xlsx or .csv",
-        ) from error
 
 
-def _filled_rows(sheet: Any) -> Iterator[tuple[int, tuple[Any, ...]]]:
+def _damage(path: Path) -> AbstractContextManager[None]:
+    return damage_is_an_error(path, "a spreadsheet", hint="save it as .xlsx or .csv")
+
+
+def _filled_rows(path: Path, book: Any, name: str) -> Iterator[tuple[int, tuple[Any, ...]]]:
     """Rows with at least one filled cell, with their numbers."""
-    sheet.reset_dimensions()  # other programs write wrong sizes into the file
-    for number, cells in enumerate(sheet.iter_rows(values_only=True), 1):
-        if any(cell is not None and cell != "" for cell in cells):
-            yield number, cells
+    with _damage(path):
+        sheet = book[name]
+        sheet.reset_dimensions()  # other programs write wrong sizes into the file
+        for number, cells in enumerate(sheet.iter_rows(values_only=True), 1):
+            if any(cell is not None and cell != "" for cell in cells):
+                yield number, cells
 
 
 def _columns(path: Path, sheet: str, first: tuple[Any, ...], has_header: bool) -> list[str]:
@@ -83,7 +81,7 @@ def _columns(path: Path, sheet: str, first: tuple[Any, ...], has_header: bool) -
 def _records(path: Path, sheet: str, columns: list[str], header_row: int) -> Iterator[Record]:
     book = _open_book(path)
     try:
-        for number, cells in _filled_rows(book[sheet]):
+        for number, cells in _filled_rows(path, book, sheet):
             if number == header_row:
                 continue
             fields: dict[str, Any] = {}

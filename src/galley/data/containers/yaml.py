@@ -8,6 +8,7 @@ from typing import Any
 
 from galley.base import GalleyError
 from galley.data.containers import Table
+from galley.data.containers.csv import encoding_error
 from galley.data.containers.json import array_in, items
 from galley.data.sniff import detect_encoding, open_text
 from galley.data.source import typed_option
@@ -18,13 +19,16 @@ OPTIONS = ("encoding",)
 def open_table(path: Path, suffix: str, options: Mapping[str, Any]) -> Table:
     """A YAML file. A mapping without a list of mappings is one record, which is how a corpus file arrives."""
     from ruamel.yaml import YAML
-    from ruamel.yaml.error import YAMLError
 
     encoding = typed_option(options, "encoding", str, None) or detect_encoding(path)
     try:
         with open_text(path, encoding) as file:
-            value = YAML(typ="safe").load(file)
-    except YAMLError as error:
+            text = file.read()
+    except (UnicodeError, LookupError) as error:
+        raise encoding_error(path, encoding, error) from error
+    try:
+        value = YAML(typ="safe").load(text)
+    except Exception as error:  # beside its own errors, the library lets through whatever building a value raised
         raise GalleyError("data-format", f"{path}: this is not valid YAML ({error})") from error
     if value is None:
         raise GalleyError("data-empty", f"{path}: the file is empty")

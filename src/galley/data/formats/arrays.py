@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from galley.base import GalleyError
 from galley.data.examples import Labelled
-from galley.data.source import Request, Row, Source, not_this_format
+from galley.data.source import Request, Row, Source, damage_is_an_error, not_this_format
 from galley.data.sources.files import ARRAY_SUFFIXES
 
 if TYPE_CHECKING:
@@ -52,21 +52,16 @@ def to_unit(array: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
 
 
 def _load(source: Source, request: Request) -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]:
-    import zipfile
-
     import numpy as np
 
     if source.path is None or source.suffix not in ARRAY_SUFFIXES:
         raise not_this_format(source.name, "a .npz file of arrays")
-    try:
-        with np.load(source.path, allow_pickle=False) as file:
-            arrays = {name: file[name] for name in file.files}
-    except (ValueError, OSError, zipfile.BadZipFile) as error:
-        raise GalleyError(
-            "data-format",
-            f"{source.name}: cannot be read as arrays of numbers ({error})",
-            hint="write it with numpy.savez('data.npz', x=x, y=y), without objects",
-        ) from error
+    hint = "write it with numpy.savez('data.npz', x=x, y=y), without objects"
+    with (
+        damage_is_an_error(source.name, "a file of arrays of numbers", hint=hint),
+        np.load(source.path, allow_pickle=False) as file,
+    ):
+        arrays = {name: file[name] for name in file.files}
     names = _names(source, request, arrays)
     inputs, labels = arrays[names[0]], arrays[names[1]]
     request.used_columns |= {"input": names[0], "label": names[1]}

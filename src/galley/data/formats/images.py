@@ -9,7 +9,7 @@ from typing import Any
 from galley.base import GalleyError
 from galley.data.examples import Labelled
 from galley.data.formats.arrays import channels_first, to_unit
-from galley.data.source import Request, Row, Source, not_this_format, typed_option
+from galley.data.source import Request, Row, Source, damage_is_an_error, not_this_format, typed_option
 from galley.data.sources.files import IMAGE_SUFFIXES
 
 
@@ -64,17 +64,11 @@ def _pillow() -> Any:
     return Image
 
 
-def _open(path: Path) -> Any:
-    try:
-        return _pillow().open(path)
-    except (OSError, ValueError) as error:
-        raise GalleyError("data-row", f"{path}: this is not an image that can be read ({error})") from error
-
-
 def _modes(paths: list[Path]) -> set[str]:
-    modes = set()
+    image_class, modes = _pillow(), set()
     for path in paths:
-        with _open(path) as image:  # the header only: pixels are decoded when they are asked for
+        # The header only: pixels are decoded when they are asked for.
+        with damage_is_an_error(path, "an image"), image_class.open(path) as image:
             modes.add(image.mode)
     return modes
 
@@ -82,14 +76,9 @@ def _modes(paths: list[Path]) -> set[str]:
 def _read(path: Path, mode: str, size: int | None) -> Any:
     import numpy as np
 
-    with _open(path) as image:
-        try:
-            converted = image.convert(mode)
-            if size is not None:
-                converted = converted.resize((size, size))
-        except OSError as error:
-            raise GalleyError("data-row", f"{path}: the image is damaged ({error})") from error
-        return np.asarray(converted, dtype=np.uint8)
+    with damage_is_an_error(path, "an image"), _pillow().open(path) as image:
+        converted = image.convert(mode)
+        return np.asarray(converted if size is None else converted.resize((size, size)), dtype=np.uint8)
 
 
 FORMAT = Images()
