@@ -57,16 +57,16 @@ def _module(spec: ModelSpec, settings: ModelSettings, note: Note) -> tuple[nn.Mo
         assert tokenizer is not None, "a model of random weights needs a tokenizer"
         module = create(spec, vocab_size=len(tokenizer), tokenizer=tokenizer, seed=settings.seed, precision=precision)
         return module.to(settings.device), tokenizer
-    module, own = load(
+    return load(
         spec,
         precision=precision,
         device=settings.device,
+        tokenizer=tokenizer,
         offered={"vocab_size": len(tokenizer)} if tokenizer is not None else None,
         quantise=adapters.registry.get(settings.tuning).quantises_base,
         seed=settings.seed,
         on_note=note,
     )
-    return module, tokenizer if tokenizer is not None else own
 
 
 def _faster(general: LanguageModel, settings: ModelSettings, note: Note) -> LanguageModel:

@@ -24,6 +24,7 @@ def load(
     precision: LoadPrecision = "bf16",
     device: str = "cpu",
     labels: Sequence[str] = (),
+    tokenizer: Any = None,
     offered: dict[str, Any] | None = None,
     quantise: bool = False,
     seed: int = 0,
@@ -36,6 +37,7 @@ def load(
         precision: dtype of the weights. A user's own module stays as it is built.
         device: cpu, cuda, cuda:1, mps.
         labels: names of classes: loads the body with a new classification head of that size.
+        tokenizer: the model's own, when it is loaded already; it is returned as it is.
         offered: arguments that a user's own module may ask for by name.
         quantise: keep linear layers in 4 bits (NF4); for QLoRA.
         seed: of new weights, such as a classification head.
@@ -50,7 +52,7 @@ def load(
         module = user_module(Path(spec.config["file"]), spec.config["class"], offered, seed=seed)
         return module.to(device), None
     folder = materialise(spec, on_note=on_note)
-    tokenizer = load_tokenizer(folder)
+    tokenizer = tokenizer if tokenizer is not None else load_tokenizer(folder)
     module = _module(folder, precision=precision, labels=labels, quantise=quantise, seed=seed)
     return module.to(device) if not quantise else module, tokenizer
 
@@ -134,6 +136,8 @@ def _module(folder: Path, *, precision: LoadPrecision, labels: Sequence[str], qu
     if missing and not labels:
         message = f"the weights of {folder} lack {', '.join(missing[:3])}" + (" and more" if missing[3:] else "")
         raise GalleyError("model-invalid", message, hint="fetch the model again")
+    if quantise:
+        _keep_differentiable(module)
     return module.eval()  # type: ignore[no-any-return]
 
 
@@ -146,12 +150,28 @@ def _nf4(compute_dtype: torch.dtype) -> Any:
         )
     from transformers import BitsAndBytesConfig
 
+    from galley.models.adapters._targets import HEADS
+
     return BitsAndBytesConfig(
         load_in_4bit=True,
         bnb_4bit_quant_type="nf4",
         bnb_4bit_use_double_quant=True,
         bnb_4bit_compute_dtype=compute_dtype,
+        llm_int8_skip_modules=list(HEADS),  # its name notwithstanding, for 4 bits too
     )
+
+
+def _keep_differentiable(module: nn.Module) -> None:
+    """Keep bitsandbytes from repacking weights at the first forward pass in evaluation mode.
+
+    On CPUs with AVX512-BF16 it repacks for a kernel without a backward pass, and stays with it: after the first
+    evaluation, layers below would silently get no gradients.
+    """
+    from bitsandbytes.nn import Linear4bit
+
+    for part in module.modules():
+        if isinstance(part, Linear4bit):
+            part.support_avx512bf16_for_cpu = False
 
 
 def first_line(error: BaseException) -> str:

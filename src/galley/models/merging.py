@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from galley.base import GalleyError
-from galley.models.loading import LoadPrecision, Note
+from galley.models.loading import LoadPrecision, Note, load
 from galley.models.results import LoadedResult, load_adapter
+from galley.models.saving import save_as
+from galley.models.shape import read_folder
 
 if TYPE_CHECKING:
     from torch import Tensor, nn
@@ -62,10 +65,14 @@ def merge(
 
     Raises:
         GalleyError: `adapter-merge` when the merged model differs by more than the bound; it is then not kept.
+            `model-unsupported` for an adapter on a user's own module.
     """
     import torch
 
     loaded = load_adapter(adapter, precision="fp32", on_note=on_note)
+    if loaded.spec.kind == "module":
+        message = f"{loaded.spec.reference} takes inputs that are not known here, so a merged model cannot be checked"
+        raise GalleyError("model-unsupported", message, hint="use the adapter as it is")
     rows = _rows(prompts, loaded.spec.vocab_size)
     with torch.inference_mode():
         tuned = _logits(loaded.module, rows)
@@ -77,8 +84,6 @@ def merge(
         if parity.distortion <= bound:
             return parity
         on_note("merge", f"merged in {stored}, {parity.distortion:.0%} of the tuning is distorted")
-    import shutil
-
     shutil.rmtree(out)
     raise GalleyError(
         "adapter-merge",
@@ -100,14 +105,9 @@ def _write_and_compare(
 ) -> MergeParity:
     import torch
 
-    from galley.models.saving import save_as
-
     save_as(merged, loaded.tokenizer, out, spec=loaded.spec, labels=loaded.labels, precision=stored)
-    from galley.models.loading import load
-    from galley.models.shape import read_folder
-
     spec = read_folder(out, reference=str(out), source="folder")
-    again, _ = load(spec, precision="fp32", labels=loaded.labels)
+    again, _ = load(spec, precision="fp32", labels=loaded.labels, tokenizer=loaded.tokenizer)
     with torch.inference_mode():
         reloaded = _logits(again, rows)
     spread = float(tuned.std())

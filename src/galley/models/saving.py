@@ -105,10 +105,14 @@ def _save_adapter(module: Any, folder: Path, spec: ModelSpec) -> None:
 
 
 def _save_full(module: Any, folder: Path, precision: LoadPrecision | None) -> None:
-    state = {
-        name: _plain(tensor, torch_dtype(precision) if precision else None)
-        for name, tensor in module.state_dict().items()
-    }
+    copies: dict[Any, Any] = {}
+    state = {}
+    for name, tensor in module.state_dict().items():
+        # Tied weights stay one tensor, by which transformers knows to store them once.
+        place = (tensor.data_ptr(), tensor.shape, tensor.stride())
+        if place not in copies:
+            copies[place] = _plain(tensor, torch_dtype(precision) if precision else None)
+        state[name] = copies[place]
     module.save_pretrained(folder, state_dict=state)
     if precision:
         path = folder / "config.json"

@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import logging
-import warnings
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from galley.models.adapters._peft import peft
@@ -41,7 +38,7 @@ def add_low_rank(
             "adapter", f"{len(experts)} tensors of experts stay frozen: they are no linear layers ({experts[0]}, ...)"
         )
     heads = [name for name, _ in module.named_children() if name in HEADS[2:]]
-    with peft(quantised=quantised) as library, _quiet(), torch.random.fork_rng(devices=[]):
+    with peft(quantised=quantised) as library, torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
         config = library.LoraConfig(
             r=rank,
@@ -66,17 +63,3 @@ def _task_type(module: nn.Module, heads: Sequence[str]) -> Any:
     if not isinstance(module, PreTrainedModel):
         return None
     return "SEQ_CLS" if heads else "CAUSAL_LM"
-
-
-@contextmanager
-def _quiet() -> Iterator[None]:
-    """No warnings about matters that are decided here (gpt2's transposed layers, tied heads)."""
-    logger = logging.getLogger("peft")
-    level = logger.level
-    logger.setLevel(logging.ERROR)
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            yield
-    finally:
-        logger.setLevel(level)
