@@ -90,13 +90,14 @@ def gguf(path: Path, source: Any) -> Path:
     writer.add_layer_norm_rms_eps(shape.rms_norm_eps)
     writer.add_rope_freq_base(shape.rope_parameters["rope_theta"])
     _gguf_tokenizer(writer, TokenType)
-    for name, tensor in source.state_dict().items():
+    for name, weight in source.state_dict().items():
         if name == "lm_head.weight" and shape.tie_word_embeddings:
             continue
+        stored = weight.float()
         if "q_proj" in name or "k_proj" in name:
             heads = shape.num_attention_heads if "q_proj" in name else shape.num_key_value_heads
-            tensor = tensor.view(heads, 2, -1, tensor.shape[-1]).transpose(1, 2).reshape(tensor.shape)
-        writer.add_tensor(_gguf_name(name), tensor.float().contiguous().numpy())
+            stored = stored.view(heads, 2, -1, stored.shape[-1]).transpose(1, 2).reshape(stored.shape)
+        writer.add_tensor(_gguf_name(name), stored.contiguous().numpy())
     writer.write_header_to_file()
     writer.write_kv_data_to_file()
     writer.write_tensors_to_file()

@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 import torch
-from models import hub_folders
 from torch import nn
 
 from galley.base import GalleyError
 from galley.models import adapters, load, load_result, merge, resolve, save
+from models import hub_folders
 
 pytestmark = pytest.mark.tiny
 
@@ -43,7 +43,7 @@ def _logits(module: nn.Module) -> torch.Tensor:
 @pytest.mark.parametrize("family", FAMILIES)
 @pytest.mark.parametrize("name", adapters.registry.names())
 def test_conformance(name: str, family: str, tmp_path: Path) -> None:
-    """Every trainable weight trains, also after an evaluation; nothing else moves; saved, loaded, merged it is the same."""
+    """All that is trainable trains, also after an evaluation; nothing else moves; saved or merged it is the same."""
     folder = hub_folders.folder(tmp_path / "base", family)
     module = _loaded(folder, name)
     trained = {key for key, weight in module.named_parameters() if weight.requires_grad}

@@ -12,12 +12,12 @@ from pathlib import Path
 
 import pytest
 import torch
-from models import hub_folders
 
 from galley.base import GalleyError
 from galley.models import load, materialise, resolve
 from galley.models.cache import converted_folder
 from galley.models.gguf_convert import _shortest, main
+from models import hub_folders
 
 pytestmark = pytest.mark.tiny
 

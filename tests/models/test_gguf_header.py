@@ -9,11 +9,11 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from models import hub_folders
 
 from galley.base import GalleyError
 from galley.models import resolve
 from galley.models.gguf_header import _TYPES, LONGEST_KEPT_ARRAY, read_gguf_header
+from models import hub_folders
 
 pytestmark = pytest.mark.tiny
 
@@ -116,11 +116,12 @@ def test_damage_is_one_clear_error_or_harmless(
             content[data.draw(st.integers(0, header_bytes - 1))] = data.draw(st.integers(0, 255))
     path = tmp_path_factory.mktemp("damage") / "damaged.gguf"
     path.write_bytes(content)
+    found: GalleyError | None = None
     try:
         read_gguf_header(path)
     except GalleyError as error:
-        assert error.code == "model-invalid"
-        assert str(path) in error.message
+        found = error
+    assert found is None or (found.code == "model-invalid" and str(path) in found.message)
 
 
 def test_a_cut_file_is_never_accepted(packed: Path, tmp_path: Path) -> None:

@@ -7,12 +7,12 @@ from pathlib import Path
 
 import pytest
 import torch
-from models import hub_folders
 from safetensors.torch import load_file, save_file
 from transformers import AutoModelForCausalLM
 
 from galley.base import GalleyError
 from galley.models import load, resolve, weights_fingerprint
+from models import hub_folders
 
 pytestmark = pytest.mark.tiny
 

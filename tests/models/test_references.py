@@ -11,10 +11,10 @@ from pathlib import Path
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from models import hub_folders
 
 from galley.base import GalleyError
 from galley.models import resolve
+from models import hub_folders
 
 pytestmark = pytest.mark.unit
 
@@ -97,7 +97,8 @@ def test_resolving_imports_nothing_heavy(tmp_path: Path) -> None:
     code = (
         "import sys, json, galley.models as m\n"
         "for words in sys.argv[1:]: m.resolve(words)\n"
-        "print(json.dumps([n for n in ('torch', 'numpy', 'transformers', 'gguf', 'huggingface_hub') if n in sys.modules]))"
+        "heavy = ('torch', 'numpy', 'transformers', 'gguf', 'huggingface_hub')\n"
+        "print(json.dumps([name for name in heavy if name in sys.modules]))"
     )
     words = [str(made), f"{net}:Net", str(packed), "random:15M"]
     done = subprocess.run([sys.executable, "-c", code, *words], capture_output=True, text=True, check=True)

@@ -8,11 +8,11 @@ from pathlib import Path
 
 import pytest
 import torch
-from models import hub_folders
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from galley.base import GalleyError
 from galley.models import adapters, create, load, load_result, merge, resolve, save
+from models import hub_folders
 
 pytestmark = pytest.mark.tiny
 

@@ -7,11 +7,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from models import hub_folders
 
 from galley.base import GalleyError
 from galley.models import resolve
 from galley.models.shape import spec_from_config
+from models import hub_folders
 
 pytestmark = pytest.mark.tiny
 

@@ -7,10 +7,10 @@ from pathlib import Path
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from models import hub_folders
 from transformers import AutoTokenizer
 
 from galley.models import train_tokenizer
+from models import hub_folders
 
 pytestmark = pytest.mark.tiny
 
