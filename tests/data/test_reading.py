@@ -150,7 +150,7 @@ def test_ragged_rows_are_shown(tmp_path: Path, content: str, row: int, expected:
         ("a.xlsx", "no zip", "data-format", "not a spreadsheet"),
         ("a.parquet", "no parquet", "data-format", "not a Parquet file"),
         ("a.npz", "no zip", "data-format", "arrays of numbers"),
-        ("a.csv.gz", "no gzip", "data-not-found", "cannot be read"),
+        ("a.csv.gz", "no gzip", "data-format", "not a gzip file"),
         ("a.xls", "x", "data-format", ".xls are not supported"),
         ("a.pdf", "x", "data-format", ".pdf are not supported"),
     ],

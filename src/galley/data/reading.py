@@ -14,6 +14,7 @@ from galley.data.containers import SUFFIXES, table_options
 from galley.data.content import Fingerprint, has_something_to_learn, prompt_of, row_key, size_of
 from galley.data.dataset import Dataset, DataStatistics, Scorer
 from galley.data.examples import Completion, Conversation, Document, Example, Labelled, Message
+from galley.data.sniff import UNREADABLE, unreadable
 from galley.data.source import FORMATS, Format, Request, Row, Source, check_options
 from galley.data.sources import open_sources
 from galley.data.split import FEWEST_ROWS, held_out_keys
@@ -179,8 +180,8 @@ def _collect(
 def _rows_of(source: Source, chosen: Format, request: Request) -> Iterator[Row]:
     try:
         yield from chosen.rows(source, request)
-    except (OSError, EOFError) as error:
-        raise GalleyError("data-not-found", f"{source.name}: cannot be read ({error})") from error
+    except UNREADABLE as error:
+        raise unreadable(source.name, error) from error
 
 
 def _check_options(source: Source, chosen: Format, section: DataSection) -> None:

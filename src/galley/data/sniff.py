@@ -7,6 +7,7 @@ import csv
 import gzip
 import io
 import re
+import zlib
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -38,6 +39,17 @@ _COMMON_CHINESE = frozenset(
 def open_bytes(path: Path) -> IO[bytes]:
     """The file's bytes, unpacked when its name ends in `.gz`."""
     return cast("IO[bytes]", gzip.open(path, "rb")) if path.suffix.lower() == ".gz" else path.open("rb")
+
+
+UNREADABLE = (OSError, EOFError, zlib.error)
+"""What reading a file raises when the system refuses it or its packing is damaged."""
+
+
+def unreadable(name: str, error: Exception) -> GalleyError:
+    """One of the `UNREADABLE` errors in our words."""
+    if isinstance(error, OSError) and not isinstance(error, gzip.BadGzipFile):
+        return GalleyError("data-not-found", f"{name}: cannot be read ({error})")
+    return GalleyError("data-format", f"{name}: this is not a gzip file that can be read ({error})", hint="unpack it")
 
 
 def read_head(path: Path, size: int = HEAD_BYTES) -> bytes:

@@ -8,6 +8,7 @@ from typing import Any
 
 from galley.base import GalleyError
 from galley.data.containers import SUFFIXES, open_table
+from galley.data.sniff import UNREADABLE, unreadable
 from galley.data.source import Source, file_suffix, with_sample
 
 TEXT_SUFFIXES = ("txt", "md")
@@ -60,8 +61,8 @@ def open_file(path: Path, options: dict[str, Any], *, name: str | None = None) -
         if suffix in TEXT_SUFFIXES or suffix in ARRAY_SUFFIXES:
             with path.open("rb"):
                 return Source(shown, path=path)
-    except (OSError, EOFError) as error:
-        raise GalleyError("data-not-found", f"{shown}: cannot be read ({error})") from error
+    except UNREADABLE as error:
+        raise unreadable(shown, error) from error
     raise GalleyError(
         "data-format",
         f"{shown}: files of the kind .{suffix or '(none)'} are not supported",
