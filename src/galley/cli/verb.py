@@ -40,7 +40,9 @@ class Verb:
 def recipe_arguments(parser: ArgumentParser) -> None:
     """RECIPE and overrides."""
     parser.add_argument("recipe", metavar="RECIPE", help="recipe file (YAML)")
-    parser.add_argument("overrides", metavar="KEY=VALUE", nargs="*", help="changes to it, e.g. budget.epochs=1")
+    parser.add_argument(
+        "overrides", metavar="KEY=VALUE", nargs="*", default=[], help="changes to it, e.g. budget.epochs=1"
+    )
 
 
 def run_argument(parser: ArgumentParser) -> None:

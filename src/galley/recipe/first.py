@@ -45,7 +45,7 @@ def first_recipe(task: str | None, data: str | None, model: str | None) -> tuple
         f"task: {task:<40} # what the finished model will do: {', '.join(TASKS)}",
         f"model: {model or _MODEL[task]:<39} # hub id, folder, .gguf, my_model.py:Net, or random:15M",
         f"data: {_quoted(data):<40} # `galley data` shows what is read from it",
-        "# budget: {epochs: 3}                           # how long; decided when left out, and `galley plan` says why",
+        f"{'# budget: {epochs: 3}':<46} # how long; decided when left out, and `galley plan` says why",
     ]
     stem = re.sub(r"[^\w.-]+", "-", Path(data.rpartition(":")[2]).stem).strip("-.*")
     return f"{stem or task}", "\n".join(lines) + "\n"

@@ -1,7 +1,5 @@
 """The recipe: what a person asks for. Strict, frozen, and free of anything that decides or trains."""
 
-from __future__ import annotations
-
 from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
@@ -150,22 +148,29 @@ class CheckpointSection(Section):
 
 
 class Recipe(Section):
-    """What to train, on what, and optionally how and for how long. Three lines are enough."""
+    """What to train, on what, and optionally how and for how long. Three lines are enough.
+
+    Sections default to an empty mapping that is validated, since making each one here would cost 30 ms at every start.
+    """
 
     task: Literal["chat", "complete", "classify"] = Field(description="what the finished model will do")
     model: str = Field(
         description="hub id, folder, .gguf, name in an installed package, my_model.py:Net, or random:15M"
     )
     data: Annotated[DataSection, _short("data")] = Field(description="path, glob or package; or a mapping")
-    method: Annotated[MethodSection, _short("method")] = Field(default=MethodSection(), description="how to learn")
-    budget: BudgetSection = Field(default=BudgetSection(), description="how long to train")
-    evaluate: EvaluateSection = Field(default=EvaluateSection(), description="held-out share and verdict")
+    method: Annotated[MethodSection, _short("method")] = Field(
+        default={}, validate_default=True, description="how to learn"
+    )
+    budget: BudgetSection = Field(default={}, validate_default=True, description="how long to train")
+    evaluate: EvaluateSection = Field(default={}, validate_default=True, description="held-out share and verdict")
     optimizer: Annotated[OptimizerSection, _short("optimizer")] = Field(
-        default=OptimizerSection(), description="optimiser and schedule"
+        default={}, validate_default=True, description="optimiser and schedule"
     )
     hardware: str = Field(default="auto", description="auto, or a description such as `8x h100-80g`")
-    override: OverrideSection = Field(default=OverrideSection(), description="pins that the planner works around")
-    checkpoint: CheckpointSection = Field(default=CheckpointSection(), description="saving and metrics sinks")
+    override: OverrideSection = Field(
+        default={}, validate_default=True, description="pins that the planner works around"
+    )
+    checkpoint: CheckpointSection = Field(default={}, validate_default=True, description="saving and metrics sinks")
     seed: int = Field(default=0, ge=0, description="seed of everything random")
     name: str | None = Field(
         default=None, pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,99}$", description="name of the run folder"

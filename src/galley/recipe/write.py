@@ -29,7 +29,8 @@ def dump(recipe: Recipe) -> str:
 
 def as_mapping(recipe: Recipe) -> dict[str, Any]:
     """The recipe as a person would write it: a mapping without defaults, bare words where they suffice."""
-    values: dict[str, Any] = recipe.model_dump(exclude_defaults=True)
+    dumped: dict[str, Any] = recipe.model_dump(exclude_defaults=True)
+    values = {key: value for key, value in dumped.items() if value != {}}
     method = values.pop("method", {})
     flat = {**{k: v for k, v in method.items() if k != "options"}, **method.get("options", {})}
     if flat:

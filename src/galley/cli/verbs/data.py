@@ -14,7 +14,9 @@ if TYPE_CHECKING:
 
 def _arguments(parser: ArgumentParser) -> None:
     parser.add_argument("source", metavar="DATA|RECIPE", help="a file, glob, package or hub dataset, or a recipe")
-    parser.add_argument("overrides", metavar="KEY=VALUE", nargs="*", help="e.g. data.rows=100 data.format=alpaca")
+    parser.add_argument(
+        "overrides", metavar="KEY=VALUE", nargs="*", default=[], help="e.g. data.rows=100 data.format=alpaca"
+    )
     parser.add_argument("--task", default="chat", help="what the data is for: chat (the default), complete, classify")
     parser.add_argument("--model", help="count tokens, and render, with the tokenizer of this model")
     json_argument(parser)

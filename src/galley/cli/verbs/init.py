@@ -11,7 +11,11 @@ from galley.cli.verb import Verb
 
 def _arguments(parser: ArgumentParser) -> None:
     parser.add_argument(
-        "words", metavar="[chat|complete|classify] [DATA]", nargs="*", help="task and data; both are guessed"
+        "words",
+        metavar="[chat|complete|classify] [DATA]",
+        nargs="*",
+        default=[],
+        help="task and data; both are guessed",
     )
     parser.add_argument("--model", help="the model to start from")
     parser.add_argument("--output", metavar="FILE", type=Path, help="recipe to write (named after the data)")
