@@ -75,34 +75,31 @@ def lora_linear(x: Tensor, weight: Tensor, bias: Tensor | None, down: Tensor, up
         up: B, [out, rank].
         scale: alpha / rank.
     """
-    result: Tensor = _LoraLinear.apply(x, weight, bias, down, up, scale)  # type: ignore[no-untyped-call]
-    return result
+    # Views are made out here: some models clip the result in place, which no view made inside would allow.
+    x_TI = x.reshape(-1, x.shape[-1])
+    out_TO: Tensor = _LoraLinear.apply(x_TI, weight, bias, down, up, scale)  # type: ignore[no-untyped-call]
+    return out_TO.view(*x.shape[:-1], -1)
 
 
 class _LoraLinear(torch.autograd.Function):
     @staticmethod
     def forward(
-        ctx: Any, x: Tensor, weight: Tensor, bias: Tensor | None, down: Tensor, up: Tensor, scale: float
+        ctx: Any, x_TI: Tensor, weight_OI: Tensor, bias_O: Tensor | None, down: Tensor, up: Tensor, scale: float
     ) -> Tensor:
-        x_TI = x.reshape(-1, x.shape[-1])
-        down_RI, up_OR = down.to(x.dtype), (up * scale).to(x.dtype)
+        down_RI, up_OR = down.to(x_TI.dtype), (up * scale).to(x_TI.dtype)
         low_TR = x_TI @ down_RI.T
-        out_TO = functional.linear(x_TI, weight, bias).addmm_(low_TR, up_OR.T)
-        ctx.save_for_backward(x_TI, low_TR, weight, down, up)
-        ctx.scale = scale
-        return out_TO.view(*x.shape[:-1], -1)
+        ctx.save_for_backward(x_TI, low_TR, weight_OI, down_RI, up_OR)
+        ctx.scale, ctx.dtypes = scale, (down.dtype, up.dtype)
+        return functional.linear(x_TI, weight_OI, bias_O).addmm_(low_TR, up_OR.T)
 
     @staticmethod
-    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
-        x_TI, low_TR, weight, down, up = ctx.saved_tensors
+    def backward(ctx: Any, grad_TO: Tensor) -> tuple[Tensor | None, ...]:
+        x_TI, low_TR, weight_OI, down_RI, up_OR = ctx.saved_tensors
         need_x, need_weight, need_bias, need_down, need_up, _ = ctx.needs_input_grad
-        grad_TO = grad.reshape(-1, grad.shape[-1])
-        low_grad_TR = grad_TO @ (up * ctx.scale).to(grad.dtype)
-        d_x = None
-        if need_x:
-            d_x = (grad_TO @ weight).addmm_(low_grad_TR, down.to(grad.dtype)).view(*grad.shape[:-1], -1)
-        d_down = (low_grad_TR.T @ x_TI).to(down.dtype) if need_down else None
-        d_up = (grad_TO.T @ low_TR).to(up.dtype).mul_(ctx.scale) if need_up else None
+        low_grad_TR = grad_TO @ up_OR
+        d_x = (grad_TO @ weight_OI).addmm_(low_grad_TR, down_RI) if need_x else None
         d_weight = grad_TO.T @ x_TI if need_weight else None
         d_bias = grad_TO.sum(0) if need_bias else None
+        d_down = (low_grad_TR.T @ x_TI).to(ctx.dtypes[0]) if need_down else None
+        d_up = (grad_TO.T @ low_TR).to(ctx.dtypes[1]).mul_(ctx.scale) if need_up else None
         return d_x, d_weight, d_bias, d_down, d_up, None

@@ -87,6 +87,8 @@ def find_head(network: Network, ids_L: Tensor) -> Head:
         return LogitsHead(network.logits)
     inputs = Inputs(ids_L[None])
     hidden_LH = network.hidden(inputs)[0]
+    if hidden_LH.dtype != next(network.head.parameters()).dtype:  # 4-bit heads, and models that cast in between
+        return LogitsHead(network.logits)
     raw_LV = network.head(hidden_LH)
     factor = SHARPNESS / raw_LV.float().abs().max().clamp(min=1e-6).item()
     captured: list[Tensor] = []
