@@ -172,4 +172,5 @@ def _save_origin(folder: Path, spec: ModelSpec, labels: Sequence[str], *, is_ada
     if spec.source == "file":
         source = Path(spec.config["file"])
         origin |= {"file": source.name, "class": spec.config["class"], "source_hash": source_hash(source)}
+        origin["offered"] = spec.config.get("offered", {})
     (folder / ORIGIN).write_text(json.dumps(origin, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")

@@ -1,0 +1,95 @@
+"""Models that score classes: a text encoder or decoder with a new head, or a user's own module."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, cast
+
+from galley.models import adapters
+from galley.models.base import ModelSettings
+from galley.models.loading import LoadPrecision, Note, load
+from galley.models.spec import ModelSpec
+
+if TYPE_CHECKING:
+    from torch import Tensor, nn
+
+    from galley.data.batch import LabelledBatch
+
+
+class Classifier:
+    """A `ClassifierModel` over a loaded module.
+
+    Args:
+        spec: what the model is; its kind decides how scores are read from it.
+        module: owns the parameters, adapters included.
+        tokenizer: None for models without text.
+        labels: names of the classes, in the order of the scores.
+    """
+
+    def __init__(self, spec: ModelSpec, module: nn.Module, tokenizer: Any, labels: tuple[str, ...]) -> None:
+        self.spec, self.module, self.tokenizer, self.labels = spec, module, tokenizer, labels
+        inner: Any = module
+        if spec.kind != "module":
+            inner = module.get_base_model() if _is_peft(module) else module
+            if tokenizer is not None:  # other tools find the last token by it
+                inner.config.pad_token_id = tokenizer.pad_token_id
+        self._inner = inner
+        self._scores: Any = module
+
+    def class_logits(self, batch: LabelledBatch) -> Tensor:
+        """Scores of the classes, [B, C] float32."""
+        if self.spec.kind == "module":
+            scores: Tensor = self._scores(*batch.inputs.values())
+        elif self.spec.kind == "encoder":
+            scores = self._scores(**batch.inputs).logits
+        else:
+            scores = self._decoder_logits(batch)
+        return scores.float()
+
+    def _decoder_logits(self, batch: LabelledBatch) -> Tensor:
+        """From the last real token of each row, found by the mask: padding may be the end token, which rows contain."""
+        import torch
+
+        mask_BT = batch.inputs["attention_mask"]
+        hidden_BTE = self._inner.base_model(**batch.inputs, use_cache=False).last_hidden_state
+        last_B = mask_BT.sum(dim=1) - 1
+        rows_B = torch.arange(mask_BT.shape[0], device=mask_BT.device)
+        scores: Tensor = self._inner.score(hidden_BTE[rows_B, last_B])
+        return scores
+
+
+def classifier(spec: ModelSpec, settings: ModelSettings, note: Note) -> Classifier:
+    """Load the model with a new head for the labels, and add its adapter.
+
+    A user's module is built with `num_classes` if its constructor asks for it.
+
+    Raises:
+        GalleyError: from loading and adapting.
+    """
+    module, own = load(
+        spec,
+        precision=cast(LoadPrecision, settings.precision),
+        device=settings.device,
+        labels=settings.labels,
+        offered={"num_classes": len(settings.labels)},
+        quantise=adapters.registry.get(settings.tuning).quantises_base,
+        seed=settings.seed,
+        on_note=note,
+    )
+    module = adapters.apply(
+        settings.tuning,
+        module,
+        rank=settings.rank,
+        alpha=settings.alpha,
+        dropout=settings.dropout,
+        targets=settings.targets,
+        seed=settings.seed,
+        on_note=note,
+    )
+    return Classifier(spec, module, settings.tokenizer if settings.tokenizer is not None else own, settings.labels)
+
+
+def _is_peft(module: nn.Module) -> bool:
+    import sys
+
+    library = sys.modules.get("peft")
+    return library is not None and isinstance(module, library.PeftModel)

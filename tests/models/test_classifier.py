@@ -1,0 +1,133 @@
+"""Classifiers: encoders, decoders and a user's module; padding never matters, and scores equal transformers' own."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from transformers import BertConfig, BertForSequenceClassification, LlamaConfig, LlamaForSequenceClassification
+
+from galley.data.batch import LabelledBatch
+from galley.data.examples import Labelled
+from galley.data.labelled import ArraySamples, TextSamples, labelled_samples
+from galley.methods.classify import Classify, ClassifyConfig
+from galley.models import resolve, user_module
+from galley.models.classifier import Classifier
+from galley.models.spec import ModelSpec
+
+pytestmark = pytest.mark.tiny
+
+LABELS = ("cat", "dog", "owl")
+
+
+def bert() -> Classifier:
+    torch.manual_seed(0)
+    config = BertConfig(
+        vocab_size=64, hidden_size=32, num_hidden_layers=2, num_attention_heads=4, intermediate_size=64, num_labels=3
+    )
+    return Classifier(ModelSpec("b", "encoder", "bert"), BertForSequenceClassification(config).eval(), None, LABELS)
+
+
+def llama() -> Classifier:
+    torch.manual_seed(0)
+    config = LlamaConfig(
+        vocab_size=64,
+        hidden_size=32,
+        num_hidden_layers=2,
+        num_attention_heads=4,
+        num_key_value_heads=2,
+        intermediate_size=64,
+        num_labels=3,
+        pad_token_id=0,
+    )
+    return Classifier(ModelSpec("l", "decoder", "llama"), LlamaForSequenceClassification(config).eval(), None, LABELS)
+
+
+def padded(rows: list[list[int]], width: int) -> LabelledBatch:
+    ids = torch.zeros(len(rows), width, dtype=torch.long)
+    mask = torch.zeros_like(ids)
+    for place, row in enumerate(rows):
+        ids[place, : len(row)] = torch.tensor(row)
+        mask[place, : len(row)] = 1
+    return LabelledBatch({"input_ids": ids, "attention_mask": mask}, torch.zeros(len(rows), dtype=torch.long), 1)
+
+
+ROWS = [[5, 9, 3], [7, 0, 0], [1, 2, 3, 4, 5, 6, 7]]
+
+
+@pytest.mark.parametrize("make", [bert, llama])
+def test_scores_do_not_depend_on_padding(make: object) -> None:
+    model = make()  # type: ignore[operator]
+    alone = torch.cat([model.class_logits(padded([row], len(row))) for row in ROWS])
+    for width in (7, 12):
+        torch.testing.assert_close(model.class_logits(padded(ROWS, width)), alone, rtol=1e-5, atol=1e-6)
+
+
+def test_decoder_scores_equal_transformers_where_the_pad_id_does_not_occur() -> None:
+    model = llama()
+    batch = padded([[5, 9, 3], [1, 2, 3, 4]], 4)
+    theirs = model.module(**batch.inputs).logits
+    torch.testing.assert_close(model.class_logits(batch), theirs)
+
+
+@pytest.mark.parametrize("parts", [[[0, 1, 2, 3]], [[0], [1, 2, 3]], [[3], [2], [1], [0]]])
+def test_loss_is_a_sum_over_rows(parts: list[list[int]]) -> None:
+    module = torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Linear(4, 3))
+    model = Classifier(ModelSpec("m", "module", "m"), module, None, LABELS)
+    arrays = [np.full((2, 2), value, dtype=np.float32) for value in range(4)]
+    samples = ArraySamples(arrays, [0, 1, 2, 0])
+    method = Classify(ClassifyConfig())
+    losses = [method.loss(model, method.batch(samples, part)) for part in parts]
+    scores = module(torch.from_numpy(samples.values))
+    expected = torch.nn.functional.cross_entropy(scores, torch.tensor([0, 1, 2, 0]), reduction="sum")
+    assert float(sum(loss.total for loss in losses)) == pytest.approx(float(expected), rel=1e-5)
+    assert sum(loss.denominator for loss in losses) == 4
+
+
+def test_a_mixed_or_unknown_row_is_named() -> None:
+    from galley.base import GalleyError
+
+    image = np.zeros((1, 2, 2), dtype=np.float32)
+    with pytest.raises(GalleyError, match="row 2 has the class 'bat'") as caught:
+        labelled_samples([Labelled(image, "cat"), Labelled(image, "bat")], LABELS, tokenizer=None, max_length=8)
+    assert caught.value.code == "data-row"
+    wide = np.zeros((1, 2, 3), dtype=np.float32)
+    with pytest.raises(GalleyError, match="row 2 has the shape"):
+        labelled_samples([Labelled(image, "cat"), Labelled(wide, "cat")], LABELS, tokenizer=None, max_length=8)
+    with pytest.raises(GalleyError, match="takes arrays"):
+        labelled_samples([Labelled("text", "cat")], LABELS, tokenizer=None, max_length=8)
+
+
+class Words:
+    """A tokenizer of one id a word, with a token at either end."""
+
+    pad_token_id = 0
+    eos_token_id = 1
+
+    def __call__(
+        self, texts: list[str], truncation: bool = False, max_length: int | None = None
+    ) -> dict[str, list[list[int]]]:
+        rows = [[2, *(10 + len(word) for word in text.split())] for text in texts]
+        return {"input_ids": [(row[: (max_length or 0) - 1] if truncation else row) + [1] for row in rows]}
+
+
+def test_cut_texts_are_counted() -> None:
+    samples = TextSamples(["a b c d e f", "a"], [0, 1], Words(), 5)
+    assert samples.report.rows_truncated == 1
+    assert samples.report.tokens_in == 11
+    assert samples.report.tokens_cut == 3
+    assert int(samples.lengths.sum()) == 11 - 3
+
+
+@pytest.mark.parametrize("shape", [(1, 8, 8), (8, 8), (3, 28, 28), (1, 5, 7)])
+def test_the_builtin_net_takes_any_image(shape: tuple[int, ...]) -> None:
+    spec = resolve("convnet")
+    channels = shape[0] if len(shape) == 3 else 1
+    offered = {"num_classes": 4, "channels": channels}
+    net = user_module(Path(spec.config["file"]), spec.config["class"], offered).eval()
+    images = torch.rand(2, *shape)
+    scores = net(images)
+    assert scores.shape == (2, 4)
+    torch.testing.assert_close(net(images[:1]), scores[:1], rtol=1e-4, atol=1e-5)
