@@ -5,6 +5,7 @@ from __future__ import annotations
 from array import array
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from functools import cache
 from itertools import compress
 from operator import itemgetter
 from typing import TYPE_CHECKING
@@ -128,9 +129,9 @@ def _choose_format(sources: Sequence[Source], wanted: str | None, task: str) -> 
 
 
 def _surest(source: Source, task: str) -> Format:
-    confidence, best = max(_confidences(source, task, FORMATS.own_names()), key=itemgetter(0))
+    confidence, best = max(_confidences(source, task, _own_formats()), key=itemgetter(0))
     if confidence < _SURE:  # formats of other packages: finding them takes longer than reading most files
-        confidence, best = max(_confidences(source, task, FORMATS.names()), key=itemgetter(0))
+        confidence, best = max(_confidences(source, task, tuple(FORMATS)), key=itemgetter(0))
     if confidence > 0:
         return best
     if source.records is not None and not source.sample:
@@ -142,8 +143,13 @@ def _surest(source: Source, task: str) -> Format:
     )
 
 
-def _confidences(source: Source, task: str, names: Sequence[str]) -> Iterator[tuple[float, Format]]:
-    return ((entry.detect(source, task), entry) for entry in map(FORMATS.get, names))
+@cache
+def _own_formats() -> tuple[Format, ...]:
+    return tuple(map(FORMATS.get, FORMATS.own_names()))
+
+
+def _confidences(source: Source, task: str, formats: Sequence[Format]) -> Iterator[tuple[float, Format]]:
+    return ((entry.detect(source, task), entry) for entry in formats)
 
 
 def _collect(
