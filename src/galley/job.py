@@ -229,7 +229,7 @@ def _train(
 
     observer.phase("load model")
     journal = Journal(folder, observer, sinks=inputs.asked.checkpoint.sinks)
-    model = inputs.method.build(inputs.spec, settings(decided, inputs), journal.note)
+    model = inputs.method.build(inputs.spec, settings(decided, inputs, train_rows), journal.note)
     engine = engines.registry.get(decided.engine)()
     engine.setup(decided, model)
     keep = inputs.asked.checkpoint.keep
@@ -246,7 +246,7 @@ def _train(
     gc.collect()
 
 
-def settings(decided: Plan, inputs: _Inputs) -> models.ModelSettings:
+def settings(decided: Plan, inputs: _Inputs, rows: Samples) -> models.ModelSettings:
     """The plan's decisions that concern the model, as plain values."""
     adapter = decided.adapter
     return models.ModelSettings(
@@ -265,6 +265,7 @@ def settings(decided: Plan, inputs: _Inputs) -> models.ModelSettings:
         seed=decided.seed,
         tokenizer=inputs.tokenizer,
         labels=inputs.dataset.statistics.labels,
+        input_shape=rows.report.row_shape,
     )
 
 
@@ -287,7 +288,7 @@ def _finish(work: Training, stopped: Stopped, inputs: _Inputs) -> None:
         work.model.module,
         inputs.tokenizer,
         folder.result,
-        spec=inputs.spec,
+        spec=work.model.spec,
         stop_ids=Template(inputs.tokenizer).stop_ids if work.plan.task == "chat" else (),
         labels=inputs.dataset.statistics.labels,
     )

@@ -90,6 +90,7 @@ class ArraySamples:
             tokens_dropped=0,
             supervised_tokens=count,
             lengths=(1, 1, 1),
+            row_shape=self.values.shape[1:],
         )
 
     def __len__(self) -> int:

@@ -32,6 +32,8 @@ class EncodeReport:
     supervised_tokens: int
     lengths: tuple[int, int, int] = (0, 0, 0)
     """Median, 95th percentile and longest row before truncation, in tokens."""
+    row_shape: tuple[int, ...] = ()
+    """Shape of each row, for arrays."""
     dropped_examples: tuple[int, ...] = ()
     """Numbers of the first dropped rows (at most 20), for messages."""
 

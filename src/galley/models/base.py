@@ -54,6 +54,7 @@ class ModelSettings:
         rank, alpha, dropout, targets: of the adapter; unused when tuning is full.
         tokenizer: a transformers tokenizer, or None for models without text.
         labels: class names for classifiers.
+        input_shape: shape of a row, for models that take arrays.
     """
 
     precision: str
@@ -71,3 +72,4 @@ class ModelSettings:
     seed: int = 0
     tokenizer: Any = None
     labels: tuple[str, ...] = ()
+    input_shape: tuple[int, ...] = ()

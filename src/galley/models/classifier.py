@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, cast
 
 from galley.models import adapters
@@ -60,17 +61,20 @@ class Classifier:
 def classifier(spec: ModelSpec, settings: ModelSettings, note: Note) -> Classifier:
     """Load the model with a new head for the labels, and add its adapter.
 
-    A user's module is built with `num_classes` if its constructor asks for it.
+    A user's module is built with `num_classes` and `input_shape` if its constructor asks for them.
 
     Raises:
         GalleyError: from loading and adapting.
     """
+    offered = {"num_classes": len(settings.labels), "input_shape": list(settings.input_shape)}
+    if spec.source == "file":
+        spec = replace(spec, config={**spec.config, "offered": offered})
     module, own = load(
         spec,
         precision=cast(LoadPrecision, settings.precision),
         device=settings.device,
         labels=settings.labels,
-        offered={"num_classes": len(settings.labels)},
+        offered=offered,
         quantise=adapters.registry.get(settings.tuning).quantises_base,
         seed=settings.seed,
         on_note=note,

@@ -110,7 +110,7 @@ def _load_user_module(
     from galley.models.user_module import user_module
 
     path = folder / origin["file"]
-    module = user_module(path, origin["class"], {"num_classes": len(labels), **(offered or {})})
+    module = user_module(path, origin["class"], {**origin.get("offered", {}), **(offered or {})})
     load_model(module, str(folder / "model.safetensors"))
     spec = ModelSpec(
         reference=f"{path}:{origin['class']}",

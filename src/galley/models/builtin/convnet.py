@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from collections.abc import Sequence
 
 from torch import Tensor, nn
 
@@ -12,13 +13,13 @@ class ConvNet(nn.Module):
 
     Args:
         num_classes: how many classes there are.
-        channels: of the input.
+        input_shape: of an image: (channels, height, width) or (height, width).
         width: features of the first block; each block doubles them.
     """
 
-    def __init__(self, num_classes: int, channels: int = 1, width: int = 32) -> None:
+    def __init__(self, num_classes: int, input_shape: Sequence[int] = (1, 0, 0), width: int = 32) -> None:
         super().__init__()
-        sizes = [channels, width, 2 * width, 4 * width]
+        sizes = [input_shape[0] if len(input_shape) == 3 else 1, width, 2 * width, 4 * width]
         self.blocks = nn.Sequential(*(self._block(a, b) for a, b in itertools.pairwise(sizes)))
         self.head = nn.Linear(sizes[-1], num_classes)
 
