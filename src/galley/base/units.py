@@ -50,8 +50,9 @@ def format_bytes(size: float) -> str:
 def format_count(count: float) -> str:
     """`950`, `12.3k`, `134M`, `1.5B`."""
     for unit, factor in (("T", 1e12), ("B", 1e9), ("M", 1e6), ("k", 1e3)):
-        if abs(count) >= factor:
-            return f"{count / factor:.3g}{unit}"
+        if abs(count) >= factor * 0.9995:  # 999.9k is 1M to three digits
+            value = count / factor
+            return f"{value:.0f}{unit}" if abs(value) >= 100 else f"{value:.3g}{unit}"
     return f"{count:.0f}"
 
 

@@ -7,7 +7,8 @@ import os
 import shutil
 import sys
 from argparse import ArgumentParser, Namespace
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
@@ -67,11 +68,21 @@ def progress_arguments(parser: ArgumentParser) -> None:
     parser.add_argument("--quiet", action="store_true", help="show no progress")
 
 
-def observer(args: Namespace) -> Observer:
-    """Shows progress on stderr as the arguments ask."""
+@contextmanager
+def watching(args: Namespace) -> Iterator[Observer]:
+    """Shows progress on stderr as the arguments ask, and leaves a clean terminal behind whatever happens."""
     from galley.base.console import console
 
-    return console(sys.stderr, as_json=args.json, quiet=args.quiet)
+    watcher = console(sys.stderr, as_json=args.json, quiet=args.quiet)
+    try:
+        yield watcher
+    finally:
+        watcher.close()
+
+
+def say(kind: str, message: str) -> None:
+    """A note on stderr, for verbs without progress."""
+    print(f"{kind}: {message}", file=sys.stderr)
 
 
 def emit(args: Namespace, facts: Any, text: Callable[[], str]) -> None:

@@ -6,7 +6,7 @@ import sys
 from argparse import ArgumentParser, Namespace
 from typing import TYPE_CHECKING
 
-from galley.cli.verb import Verb, runs_argument
+from galley.cli.verb import Verb, runs_argument, say
 
 if TYPE_CHECKING:
     from galley.generate import ChatSession
@@ -42,7 +42,7 @@ def _session(args: Namespace) -> ChatSession:
     from galley.generate import Sampling, open_chat
 
     settings = Sampling(max_new_tokens=args.max_new_tokens, temperature=args.temperature, seed=args.seed)
-    return open_chat(args.model, runs_root=args.runs, settings=settings, system=args.system)
+    return open_chat(args.model, runs_root=args.runs, settings=settings, system=args.system, on_note=say)
 
 
 def _read(interactive: bool) -> str | None:

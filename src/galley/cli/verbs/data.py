@@ -6,45 +6,62 @@ from argparse import ArgumentParser, Namespace
 from typing import TYPE_CHECKING
 
 from galley.base import GalleyError
-from galley.cli.verb import Verb, color, emit, json_argument, width
+from galley.cli.verb import Verb, color, emit, json_argument, say, width
 
 if TYPE_CHECKING:
-    from galley.recipe import DataSection, EvaluateSection
+    from galley.data.describe import Description
+    from galley.recipe import Recipe
 
 
 def _arguments(parser: ArgumentParser) -> None:
     parser.add_argument("source", metavar="DATA|RECIPE", help="a file, glob, package or hub dataset, or a recipe")
     parser.add_argument(
-        "overrides", metavar="KEY=VALUE", nargs="*", default=[], help="e.g. data.rows=100 data.format=alpaca"
+        "overrides", metavar="KEY=VALUE", nargs="*", default=[], help="e.g. data.rows=100 task=classify"
     )
-    parser.add_argument("--task", default="chat", help="what the data is for: chat (the default), complete, classify")
-    parser.add_argument("--model", help="count tokens, and render, with the tokenizer of this model")
+    parser.add_argument(
+        "--tokens", action="store_true", help="count tokens with the model's tokenizer (a recipe's, or model=NAME)"
+    )
     json_argument(parser)
 
 
 def _run(args: Namespace) -> int:
-    from galley.data import describe, read, render
+    from galley.data.describe import render
 
-    task, section, evaluate, seed = _request(args)
-    description = describe(read(section, task=task, evaluate=evaluate, seed=seed), model=args.model)
+    description = _description(_recipe(args), tokens=args.tokens)
     emit(args, description.to_json(), lambda: render(description, width=width(), color=color()))
     return 0
 
 
-def _request(args: Namespace) -> tuple[str, DataSection, EvaluateSection, int]:
-    """What to read: as the recipe says, or the data itself with defaults."""
-    from galley import job, methods
-    from galley.recipe import load
+def _recipe(args: Namespace) -> Recipe:
+    """The recipe, or one that holds nothing but the data."""
+    from galley import job
 
     if args.source.endswith((".yaml", ".yml")):
-        recipe = job.read_recipe(args.source, args.overrides)
-        args.model = args.model or recipe.model
-    else:
-        if any(not override.startswith(("data", "evaluate", "seed")) for override in args.overrides):
-            raise GalleyError("usage", "only data, evaluate and seed matter to data", hint="galley data --help")
-        values = {"task": args.task, "model": args.model or "-", "data": args.source}
-        recipe = load(values, args.overrides, methods=methods)
-    return recipe.task, recipe.data, recipe.evaluate, recipe.seed
+        return job.read_recipe(args.source, args.overrides)
+    given = {override.partition("=")[0] for override in args.overrides}
+    if args.tokens and "model" not in given:
+        raise GalleyError("usage", "tokens are counted by a model's tokenizer", hint="add model=NAME, or name a recipe")
+    return job.read_recipe({"task": "chat", "model": "none", "data": args.source}, args.overrides)
+
+
+def _description(recipe: Recipe, *, tokens: bool) -> Description:
+    from galley import data
+    from galley.data.describe import describe
+
+    dataset = data.read(recipe.data, task=recipe.task, evaluate=recipe.evaluate, seed=recipe.seed)
+    if not tokens:
+        return describe(dataset)
+    from galley import job, methods, models
+    from galley.data.encode import all_texts
+    from galley.data.template import Template
+
+    tokenizer = models.tokenizer_for(models.resolve(recipe.model), lambda: all_texts(dataset.train), on_note=say)
+    limit = job.plan(recipe).batch.max_length_tokens
+    kind = methods.registry.get(recipe.method.name or methods.default_for(recipe.task))
+    method = kind(kind.Config.model_validate(recipe.method.options))
+    samples = method.encode(dataset.train, methods.Encoding(tokenizer, limit, dataset.statistics.labels, say))
+    template = Template(tokenizer) if recipe.task == "chat" else None
+    return describe(dataset, template=template, report=samples.report, max_length=limit)
 
 
 VERB = Verb(
@@ -52,5 +69,5 @@ VERB = Verb(
     group="prepare",
     arguments=_arguments,
     run=_run,
-    examples=("galley data faq.csv", "galley data reasoning-gym:family_relationships --model smollm2-135m-instruct"),
+    examples=("galley data faq.csv", "galley data faq.yaml --tokens", "galley data reviews.csv task=classify"),
 )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from argparse import ArgumentParser, Namespace
 
-from galley.cli.verb import Verb, color, emit, observer, progress_arguments, run_argument, width
+from galley.cli.verb import Verb, color, emit, progress_arguments, run_argument, watching, width
 
 
 def _arguments(parser: ArgumentParser) -> None:
@@ -17,7 +17,9 @@ def _run(args: Namespace) -> int:
     from galley.evaluate import judge, render
     from galley.runs import find_run
 
-    verdict = judge(find_run(args.runs, args.run), observer=observer(args), rows=args.rows)
+    folder = find_run(args.runs, args.run)
+    with watching(args) as observer:
+        verdict = judge(folder, observer=observer, rows=args.rows)
     emit(args, verdict.model_dump(mode="json"), lambda: render(verdict, width=width(), color=color()))
     return 0
 

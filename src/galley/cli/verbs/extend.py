@@ -5,7 +5,7 @@ from __future__ import annotations
 from argparse import ArgumentParser, Namespace
 
 from galley.cli.outcome import show_outcome
-from galley.cli.verb import Verb, observer, progress_arguments, run_argument
+from galley.cli.verb import Verb, progress_arguments, run_argument, watching
 
 
 def _arguments(parser: ArgumentParser) -> None:
@@ -20,7 +20,9 @@ def _run(args: Namespace) -> int:
     from galley import job
     from galley.runs import find_run
 
-    run = job.extend(find_run(args.runs, args.run), args.overrides, observer=observer(args))
+    folder = find_run(args.runs, args.run)
+    with watching(args) as observer:
+        run = job.extend(folder, args.overrides, observer=observer)
     show_outcome(args, run)
     return 0
 

@@ -10,13 +10,7 @@ from galley.cli.verb import Verb
 
 
 def _arguments(parser: ArgumentParser) -> None:
-    parser.add_argument(
-        "words",
-        metavar="[chat|complete|classify] [DATA]",
-        nargs="*",
-        default=[],
-        help="task and data; both are guessed",
-    )
+    parser.add_argument("words", metavar="[TASK] [DATA]", nargs="*", default=[], help="both are guessed when left out")
     parser.add_argument("--model", help="the model to start from")
     parser.add_argument("--output", metavar="FILE", type=Path, help="recipe to write (named after the data)")
 

@@ -4,9 +4,13 @@ from __future__ import annotations
 
 from argparse import ArgumentParser, Namespace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from galley.base import GalleyError
-from galley.cli.verb import Verb, emit, json_argument, run_argument
+from galley.cli.verb import Verb, emit, json_argument, run_argument, say
+
+if TYPE_CHECKING:
+    from galley.models.merging import MergeParity
 
 
 def _arguments(parser: ArgumentParser) -> None:
@@ -31,9 +35,14 @@ def _run(args: Namespace) -> int:
     output = args.output or run.result / "model"
     if output.exists():
         raise GalleyError("file-exists", f"{output} exists", hint="choose another --output, or remove it")
-    parity = merge(adapter, output)
-    emit(args, {"folder": str(output), "parity": parity}, lambda: f"merged model  {output}\nagainst adapter  {parity}")
+    parity = merge(adapter, output, on_note=say)
+    emit(args, {"folder": str(output), "parity": parity.to_json()}, lambda: _text(output, parity))
     return 0
+
+
+def _text(output: Path, parity: MergeParity) -> str:
+    agreement = f"{parity.agreement:.1%} of the likeliest tokens agree with the adapter's"
+    return f"{output}  ({parity.stored})\n{agreement}, logits differ by at most {parity.max_difference:.2g}"
 
 
 VERB = Verb(

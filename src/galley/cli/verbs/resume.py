@@ -5,7 +5,7 @@ from __future__ import annotations
 from argparse import ArgumentParser, Namespace
 
 from galley.cli.outcome import show_outcome
-from galley.cli.verb import Verb, observer, progress_arguments, run_argument
+from galley.cli.verb import Verb, progress_arguments, run_argument, watching
 
 
 def _arguments(parser: ArgumentParser) -> None:
@@ -19,7 +19,8 @@ def _run(args: Namespace) -> int:
 
     folder = find_run(args.runs, args.run)
     recipe = job.read_recipe(folder.path / "recipe.yaml", ())
-    run = job.train(recipe, runs_root=folder.path.parent, resume=folder.name, observer=observer(args))
+    with watching(args) as observer:
+        run = job.train(recipe, runs_root=folder.path.parent, resume=folder.name, observer=observer)
     show_outcome(args, run)
     return 0
 

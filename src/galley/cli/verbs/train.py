@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from argparse import ArgumentParser, Namespace
-from pathlib import Path
 
 from galley.cli.outcome import show_outcome
-from galley.cli.verb import Verb, observer, progress_arguments, recipe_arguments, runs_argument
+from galley.cli.verb import Verb, progress_arguments, recipe_arguments, runs_argument, watching
 
 
 def _arguments(parser: ArgumentParser) -> None:
@@ -25,7 +24,8 @@ def _run(args: Namespace) -> int:
     from galley import job
 
     recipe = job.read_recipe(args.recipe, args.overrides)
-    run = job.train(recipe, runs_root=Path(args.runs), resume=args.resume, observer=observer(args))
+    with watching(args) as observer:
+        run = job.train(recipe, runs_root=args.runs, resume=args.resume, observer=observer)
     show_outcome(args, run)
     return 0
 
