@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -18,6 +17,7 @@ from galley.generate.forward import Causal, Rows
 from galley.generate.sampling import choose
 from galley.generate.settings import Finish, Generation, Sampling
 from galley.generate.text import TextStream, decode
+from galley.models.proof import evaluating
 
 OnDone = Callable[[int, Generation], None]
 """Called with a prompt's number and its answer as soon as that is complete."""
@@ -70,9 +70,9 @@ class Generator:
         self.tokenizer = tokenizer
         self.device = torch.device(device)
         self._max_slots = max_slots
-        self.context = _context_length(module)
+        self.context = context_length(module)
         weight = next(module.parameters())
-        with self._inference():
+        with evaluating(self.module):
             model = Causal(module, self.device, context=self.context)
             self._way = choose_way(model, vocab=_vocabulary(module, tokenizer), dtype=weight.dtype)
         self._max_rows = max_rows if self._way.batches else 1
@@ -97,7 +97,7 @@ class Generator:
         """
         answers: dict[int, Generation] = {}
         queue = deque(sorted(self._rows(prompts, settings), key=lambda row: -len(row.prompt)))
-        with self._inference():
+        with evaluating(self.module):
             for row in self._run(queue, settings):
                 answers[row.number] = self._answer(row, settings)
                 if on_done is not None:
@@ -151,7 +151,7 @@ class Generator:
     def _stream(self, row: _Row, settings: Sampling) -> Iterator[str]:
         text = row.text or TextStream(self.tokenizer)
         stops = self.stop_ids(settings)
-        with self._inference():
+        with evaluating(self.module):
             logits, rows = self._way.start([row.prompt])
         while True:
             (token,) = choose(logits, settings, [(0, len(row.ids))], [[*row.prompt, *row.ids]])
@@ -162,7 +162,7 @@ class Generator:
                 yield piece
             if text.stopped or len(row.ids) >= row.limit:
                 break
-            with self._inference():
+            with evaluating(self.module):
                 logits = rows.step(torch.tensor([token], device=self.device))
         if piece := text.finish():
             yield piece
@@ -219,17 +219,6 @@ class Generator:
         ends = [at for at in (text.find(stop) for stop in settings.stop) if at >= 0]
         return Generation(tuple(row.ids), text[: min(ends)] if ends else text, row.finish)
 
-    @contextmanager
-    def _inference(self) -> Iterator[None]:
-        """Evaluation mode without gradients; the module trains on afterwards if it did before."""
-        was_training = self.module.training
-        self.module.eval()
-        try:
-            with torch.no_grad():
-                yield
-        finally:
-            self.module.train(was_training)
-
 
 def _extend(logits: Tensor, rows: Sequence[_Row], settings: Sampling, stops: frozenset[int]) -> list[_Row]:
     """Choose a token for every row that goes on; those that end with it."""
@@ -261,7 +250,7 @@ def _text_config(module: nn.Module) -> Any:
     return config.get_text_config(decoder=True) if isinstance(config, PreTrainedConfig) else config
 
 
-def _context_length(module: nn.Module) -> int | None:
+def context_length(module: nn.Module) -> int | None:
     """Tokens that the model reads at most; None where nothing bounds them."""
     return getattr(_text_config(module), "max_position_embeddings", None)
 
