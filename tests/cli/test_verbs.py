@@ -1,17 +1,38 @@
 from __future__ import annotations
 
+import io
 import json
+from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from cli.commands import Galley
-from galley import methods
-from galley.recipe import load
+from galley import generate, job, methods
+from galley.base import GalleyError, Observer
+from galley.recipe import Recipe, load
 from galley.recipe.first import guess_task
 from galley.runs import RunFolder
 
 pytestmark = pytest.mark.unit
+
+
+VERDICT = {
+    "scorer": "exact",
+    "metric": "share of exact answers",
+    "higher_is_better": True,
+    "baseline": "base model",
+    "base": 0.0,
+    "tuned": 0.54,
+    "difference": 0.54,
+    "interval": [0.44, 0.63],
+    "p_value": 1e-9,
+    "n": 100,
+    "better": True,
+    "worse": False,
+    "sentence": "The tuned model is better.",
+}
 
 
 def make_run(root: Path, name: str, *, done: bool) -> RunFolder:
@@ -21,7 +42,7 @@ def make_run(root: Path, name: str, *, done: bool) -> RunFolder:
     with run.open_metrics() as metrics:
         metrics.append({"step": 12, "loss": 1.25})
     if done:
-        run.write_result("verdict.json", {"better": True, "base": 0.0, "tuned": 0.54})
+        run.write_result("verdict.json", VERDICT)
         run.set_status("done")
     return run
 
@@ -32,7 +53,7 @@ def test_runs_lists_name_status_steps_loss_and_verdict(galley: Galley) -> None:
     lines = galley("runs").out.splitlines()
     assert lines[0].split() == ["name", "status", "steps", "loss", "verdict", "when"]
     assert lines[1].split()[:4] == ["faq-1", "done", "12/40", "1.25"]
-    assert "better (0 to 0.54)" in lines[1]
+    assert "better, 0 to 0.54" in lines[1]
     assert lines[2].split()[:5] == ["faq-2", "new", "12/40", "1.25", "-"]
     facts = json.loads(galley("runs", "--json").out)
     assert [(run["name"], run["step"], run["better"]) for run in facts] == [("faq-1", 12, True), ("faq-2", 12, None)]
@@ -146,3 +167,105 @@ def test_data_shows_what_is_read(galley: Galley) -> None:
     facts = json.loads(galley("data", "faq.csv", "data.rows=20", "--json").out)
     assert facts["rows"] + facts["held_out_rows"] == 20
     assert galley("data", "faq.csv", "--tokens").code == 2
+
+
+def test_train_passes_what_was_asked_and_prints_the_verdict(galley: Galley, monkeypatch: pytest.MonkeyPatch) -> None:
+    (galley.folder / "r.yaml").write_text("task: chat\nmodel: m\ndata: d\n")
+    seen: dict[str, Any] = {}
+
+    def train(asked: Recipe, *, runs_root: Path, resume: str, observer: Observer) -> RunFolder:
+        seen.update(asked=asked, runs_root=runs_root, resume=resume)
+        observer.phase("train", total=2)
+        observer.note("truncated", "1 row")
+        return make_run(runs_root, "faq-1", done=True)
+
+    monkeypatch.setattr(job, "train", train)
+    outcome = galley("train", "r.yaml", "--runs", "here", "--resume", "never", "budget.epochs=2")
+    assert outcome.code == 0
+    assert (seen["asked"].budget.epochs, seen["runs_root"], seen["resume"]) == (2, Path("here"), "never")
+    assert "The tuned model is better." in outcome.out
+    assert "galley chat faq-1" in outcome.out
+    assert "truncated: 1 row" in outcome.err
+    assert "truncated" not in outcome.out
+
+
+def test_train_with_json_prints_one_object_to_stdout_and_lines_to_stderr(
+    galley: Galley, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (galley.folder / "r.yaml").write_text("task: chat\nmodel: m\ndata: d\n")
+
+    def train(asked: Recipe, *, runs_root: Path, resume: str, observer: Observer) -> RunFolder:
+        observer.phase("train", total=2)
+        return make_run(runs_root, "faq-1", done=True)
+
+    monkeypatch.setattr(job, "train", train)
+    outcome = galley("train", "r.yaml", "--json")
+    facts = json.loads(outcome.out)
+    assert (facts["run"], facts["status"], facts["verdict"]["n"]) == ("faq-1", "done", 100)
+    assert [json.loads(line)["event"] for line in outcome.err.splitlines()] == ["phase", "finished"]
+    assert galley("train", "r.yaml", "--quiet", "--runs", "b").err == ""
+
+
+def test_an_error_while_training_leaves_its_exit_code(galley: Galley, monkeypatch: pytest.MonkeyPatch) -> None:
+    (galley.folder / "r.yaml").write_text("task: chat\nmodel: m\ndata: d\n")
+
+    def train(asked: Recipe, *, runs_root: Path, resume: str, observer: Observer) -> RunFolder:
+        observer.phase("train", total=2)
+        raise GalleyError("interrupted", "stopped and saved after step 1 of 2", hint="galley resume faq-1")
+
+    monkeypatch.setattr(job, "train", train)
+    outcome = galley("train", "r.yaml")
+    assert (outcome.code, outcome.out) == (130, "")
+    assert outcome.err.endswith("error[interrupted]: stopped and saved after step 1 of 2\nhint: galley resume faq-1\n")
+
+
+def test_resume_and_extend_continue_the_run_where_it_is(galley: Galley, monkeypatch: pytest.MonkeyPatch) -> None:
+    run = make_run(galley.folder / "elsewhere", "faq-1", done=False)
+    seen: list[Any] = []
+
+    def train(asked: Recipe, *, runs_root: Path, resume: str, observer: Observer) -> RunFolder:
+        seen.append((asked.model, runs_root, resume))
+        return run
+
+    def extend(folder: RunFolder, overrides: Sequence[str], *, observer: Observer) -> RunFolder:
+        seen.append((folder.path, overrides))
+        return run
+
+    monkeypatch.setattr(job, "train", train)
+    monkeypatch.setattr(job, "extend", extend)
+    assert galley("resume", "elsewhere/faq-1").code == 0
+    assert galley("extend", "faq-1", "budget.epochs=+1", "--runs", "elsewhere").code == 0
+    assert seen == [("m", Path("elsewhere"), "faq-1"), (Path("elsewhere/faq-1"), ["budget.epochs=+1"])]
+
+
+class Parrot:
+    """A chat session that repeats, and counts."""
+
+    def __init__(self, count: int = 0) -> None:
+        self.count = count
+
+    def ask(self, text: str) -> Iterator[str]:
+        self.count += 1
+        yield f"{self.count}: "
+        yield text
+
+    def restarted(self) -> Parrot:
+        return Parrot()
+
+
+def test_chat_answers_one_question_or_a_stream_of_them(galley: Galley, monkeypatch: pytest.MonkeyPatch) -> None:
+    seen: dict[str, Any] = {}
+
+    def open_chat(reference: str, **rest: Any) -> Parrot:
+        seen.update(rest, reference=reference)
+        rest["on_note"]("continuation", "this model does not chat")
+        return Parrot()
+
+    monkeypatch.setitem(vars(generate), "open_chat", open_chat)
+    outcome = galley("chat", "faq-1", "who?", "--system", "be brief", "--temperature", "0.5", "--max-new-tokens", "9")
+    assert (outcome.code, outcome.out) == (0, "1: who?\n")
+    assert outcome.err == "continuation: this model does not chat\n"
+    assert (seen["reference"], seen["system"], seen["runs_root"]) == ("faq-1", "be brief", Path("runs"))
+    assert (seen["settings"].temperature, seen["settings"].max_new_tokens) == (0.5, 9)
+    monkeypatch.setattr("sys.stdin", io.StringIO("a\nb\n/new\nc\n"))
+    assert galley("chat", "faq-1").out == "1: a\n2: b\n1: c\n"

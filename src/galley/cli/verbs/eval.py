@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from argparse import ArgumentParser, Namespace
 
+from galley.base import GalleyError
 from galley.cli.verb import Verb, color, emit, progress_arguments, run_argument, watching, width
 
 
@@ -14,10 +15,13 @@ def _arguments(parser: ArgumentParser) -> None:
 
 
 def _run(args: Namespace) -> int:
-    from galley.evaluate import judge, render
     from galley.runs import find_run
 
     folder = find_run(args.runs, args.run)
+    if args.rows is not None and args.rows < 1:
+        raise GalleyError("usage", f"--rows {args.rows} is too few", hint="galley eval --help")
+    from galley.evaluate import judge, render
+
     with watching(args) as observer:
         verdict = judge(folder, observer=observer, rows=args.rows)
     emit(args, verdict.model_dump(mode="json"), lambda: render(verdict, width=width(), color=color()))

@@ -20,7 +20,6 @@ def _arguments(parser: ArgumentParser) -> None:
 
 
 def _run(args: Namespace) -> int:
-    from galley.models import merge
     from galley.runs import find_run
 
     run = find_run(args.runs, args.run)
@@ -35,6 +34,8 @@ def _run(args: Namespace) -> int:
     output = args.output or run.result / "model"
     if output.exists():
         raise GalleyError("file-exists", f"{output} exists", hint="choose another --output, or remove it")
+    from galley.models import merge
+
     parity = merge(adapter, output, on_note=say)
     emit(args, {"folder": str(output), "parity": parity.to_json()}, lambda: _text(output, parity))
     return 0

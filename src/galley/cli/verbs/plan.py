@@ -16,8 +16,8 @@ def _run(args: Namespace) -> int:
     from galley import job
     from galley.plan import explain
 
-    plan = job.plan(job.read_recipe(args.recipe, args.overrides))
-    emit(args, plan.model_dump(mode="json"), lambda: explain(plan, width=width(), color=color()))
+    decided = job.plan(job.read_recipe(args.recipe, args.overrides))
+    emit(args, decided.model_dump(mode="json"), lambda: explain(decided, width=width(), color=color()))
     return 0
 
 

@@ -35,6 +35,7 @@ def _facts(run: RunFolder) -> dict[str, Any]:
         "steps": run.plan().get("steps", 0),
         "loss": metrics.get("loss", metrics.get("held_out_loss")),
         "better": verdict.get("better"),
+        "worse": verdict.get("worse"),
         "base": verdict.get("base"),
         "tuned": verdict.get("tuned"),
         "changed": run.metrics_path.stat().st_mtime if run.metrics_path.exists() else run.path.stat().st_mtime,
@@ -61,9 +62,8 @@ def _text(facts: list[dict[str, Any]], root: str) -> str:
 def _verdict(run: dict[str, Any]) -> str:
     if run["better"] is None:
         return "-"
-    values = (run["base"], run["tuned"])
-    change = f" ({values[0]:.3g} to {values[1]:.3g})" if all(isinstance(v, int | float) for v in values) else ""
-    return ("better" if run["better"] else "not better") + change
+    word = "better" if run["better"] else "worse" if run["worse"] else "not better"
+    return f"{word}, {run['base']:.3g} to {run['tuned']:.3g}"
 
 
 VERB = Verb(help="list runs: status, steps, loss, verdict", group="use", arguments=_arguments, run=_run)
