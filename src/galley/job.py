@@ -16,12 +16,13 @@ from galley.manifest import check_manifest, manifest
 from galley.plan import decide, resolve
 from galley.plan.types import Plan
 from galley.recipe import Recipe
-from galley.runs import RunFolder, find_run, free_name, list_runs, loss_plot
+from galley.runs import EventLog, RunFolder, Status, find_run, free_name, list_runs, loss_plot
 from galley.runs.journal import Journal
 from galley.signals import interruptible
 
 if TYPE_CHECKING:
     from galley.data.samples import Samples
+    from galley.evaluate import TrainedOutputs
     from galley.loop import Stopped, Training
     from galley.methods.base import Method
 
@@ -63,9 +64,9 @@ def train(
     Raises:
         GalleyError: see docs/errors.md; `interrupted` after Ctrl-C, with everything saved.
     """
-    observer = observer or SilentObserver()
+    log = EventLog(observer or SilentObserver())
     unfinished = _find_unfinished(asked, runs_root, resume)
-    inputs = _read(asked, observer)
+    inputs = _read(asked, log)
     if unfinished is None:
         decided, train_rows, held_out = inputs.plan()
         folder = _create(inputs, decided, runs_root)
@@ -74,9 +75,9 @@ def train(
         decided = Plan.model_validate(folder.plan())
         train_rows, held_out = inputs.encode(decided.batch.max_length_tokens)
     with folder.lock(), _status(folder):
+        log.attach(folder)
         check_manifest(folder, inputs.dataset, inputs.tokenizer)
-        _train(inputs, decided, train_rows, held_out, folder, observer)
-        _judge(folder, asked, observer)
+        _train_and_judge(inputs, decided, train_rows, held_out, folder)
     return folder
 
 
@@ -91,11 +92,11 @@ def extend(folder: RunFolder, overrides: Sequence[str], *, observer: Observer | 
     Raises:
         GalleyError: `plan-contradiction` when something else is changed or the budget does not grow.
     """
-    observer = observer or SilentObserver()
+    log = EventLog(observer or SilentObserver())
     before = Plan.model_validate(folder.plan())
     had = read_recipe(folder.path / "recipe.yaml")
     asked = recipe.extend(had, overrides, methods=methods, decided={"budget.epochs": before.epochs})
-    inputs = _read(asked, observer)
+    inputs = _read(asked, log)
     decided, train_rows, held_out = inputs.plan(max_length=before.batch.max_length_tokens)
     if decided.steps <= before.steps:
         raise GalleyError(
@@ -104,11 +105,11 @@ def extend(folder: RunFolder, overrides: Sequence[str], *, observer: Observer | 
             hint="name a larger one, e.g. budget.epochs=+1",
         )
     with folder.lock(), _status(folder):
+        log.attach(folder)
         check_manifest(folder, inputs.dataset, inputs.tokenizer)
         folder.rewrite(recipe=recipe.dump(asked), plan=decided.model_dump(mode="json"))
-        folder.event("extended", f"from {before.steps} to {decided.steps} steps")
-        _train(inputs, decided, train_rows, held_out, folder, observer)
-        _judge(folder, asked, observer)
+        log.note("extended", f"from {before.steps} to {decided.steps} steps")
+        _train_and_judge(inputs, decided, train_rows, held_out, folder)
     return folder
 
 
@@ -121,7 +122,7 @@ class _Inputs:
     dataset: data.Dataset
     method: Method
     tokenizer: Any
-    observer: Observer
+    log: EventLog
 
     def plan(self, max_length: int | None = None) -> tuple[Plan, Samples, Samples | None]:
         """The plan, with the rows encoded as it says. Lengths are counted first, whole, so that none is guessed."""
@@ -132,32 +133,40 @@ class _Inputs:
                 self.asked, self.spec, statistics, hardware, counted=whole.report
             ).batch.max_length_tokens
         train_rows, held_out = self.encode(max_length)
-        decided = decide(self.asked, self.spec, statistics, hardware, counted=train_rows.report, max_length=max_length)
+        decided = decide(
+            self.asked,
+            self.spec,
+            statistics,
+            hardware,
+            counted=train_rows.report,
+            encoded_rows=len(train_rows),
+            max_length=max_length,
+        )
         return decided, train_rows, held_out
 
     def encode(self, max_length: int, *, quiet: bool = False) -> tuple[Samples, Samples | None]:
         """Training and held-out rows as the method sees them, through the cache."""
-        note = SilentObserver().note if quiet else self.observer.note
+        note = SilentObserver().note if quiet else self.log.note
         encoding = methods.Encoding(self.tokenizer, max_length, self.dataset.statistics.labels, note)
         train_rows = self.method.encode(self.dataset.train, encoding)
         held_out = self.method.encode(self.dataset.held_out, encoding) if self.dataset.held_out else None
         return train_rows, held_out
 
 
-def _read(asked: Recipe, observer: Observer) -> _Inputs:
+def _read(asked: Recipe, log: EventLog) -> _Inputs:
     from galley.data.encode import all_texts
 
     spec = models.resolve(asked.model)
-    observer.phase("read data")
+    log.phase("read data")
     dataset = data.read(asked.data, task=asked.task, evaluate=asked.evaluate, seed=asked.seed)
     for message in dataset.notes:
-        observer.note("data", message)
+        log.note("data", message)
     decide(asked, spec, dataset.statistics, resolve(asked.hardware))  # what cannot work is said before anything loads
     kind = methods.registry.get(asked.method.name or methods.default_for(asked.task))
     method = kind(kind.Config.model_validate(asked.method.options))
-    observer.phase("tokenise")
-    tokenizer = models.tokenizer_for(spec, lambda: all_texts(dataset.train), on_note=observer.note)
-    return _Inputs(asked, spec, dataset, method, tokenizer, observer)
+    log.phase("tokenise")
+    tokenizer = models.tokenizer_for(spec, lambda: all_texts(dataset.train), on_note=log.note)
+    return _Inputs(asked, spec, dataset, method, tokenizer, log)
 
 
 def _find_unfinished(asked: Recipe, root: Path, resume: str) -> RunFolder | None:
@@ -209,7 +218,8 @@ def _status(folder: RunFolder) -> Iterator[None]:
     try:
         yield
     except GalleyError as error:
-        folder.set_status("interrupted" if error.code == "interrupted" else "failed", error.message)
+        ends: dict[str, Status] = {"interrupted": "interrupted", "below-quality": "done"}
+        folder.set_status(ends.get(error.code, "failed"), error.message)
         raise
     except KeyboardInterrupt:
         folder.set_status("interrupted")
@@ -220,30 +230,52 @@ def _status(folder: RunFolder) -> Iterator[None]:
     folder.set_status("done")
 
 
-def _train(
-    inputs: _Inputs, decided: Plan, train_rows: Samples, held_out: Samples | None, folder: RunFolder, observer: Observer
+def _train_and_judge(
+    inputs: _Inputs, decided: Plan, train_rows: Samples, held_out: Samples | None, folder: RunFolder
 ) -> None:
-    """Place the model, run the loop, save the result."""
-    from galley import engines
+    """Train and save; then, with the trained model out of memory, prove the result and compare it with the base."""
+    from galley import evaluate
+
+    trained = _train(inputs, decided, train_rows, held_out, folder)
+    gc.collect()
+    loss_plot(folder)
+    evaluate.finish(folder, inputs.asked, observer=inputs.log, trained=trained)
+
+
+def _train(
+    inputs: _Inputs, decided: Plan, train_rows: Samples, held_out: Samples | None, folder: RunFolder
+) -> TrainedOutputs | None:
+    """Place the model, run the loop, save the best weights; give what the trained model answers, while it is here."""
+    from galley import engines, evaluate
     from galley.loop import Training
 
-    observer.phase("load model")
-    journal = Journal(folder, observer, sinks=inputs.asked.checkpoint.sinks)
-    model = inputs.method.build(inputs.spec, settings(decided, inputs, train_rows), journal.note)
+    asked, log = inputs.asked, inputs.log
+    log.phase("load model")
+    model = inputs.method.build(inputs.spec, settings(decided, inputs, train_rows), log.note)
     engine = engines.registry.get(decided.engine)()
     engine.setup(decided, model)
-    keep = inputs.asked.checkpoint.keep
+    journal = Journal(folder, log, sinks=asked.checkpoint.sinks)
     with interruptible() as should_stop:
         work = Training(
-            decided, inputs.method, model, engine, train_rows, held_out, journal, keep=keep, should_stop=should_stop
+            decided,
+            inputs.method,
+            model,
+            engine,
+            train_rows,
+            held_out,
+            journal,
+            keep=asked.checkpoint.keep,
+            should_stop=should_stop,
         )
         try:
-            _finish(work, work.run(), inputs)
+            stopped = work.run()
+            _say_stopped(stopped, work)
+            work.load_best()
+            _save(work, inputs)
+            return evaluate.record(model.module, inputs.tokenizer, inputs.dataset.held_out, device=decided.device)
         finally:
             journal.close()
             engine.close()
-    del work, engine, model
-    gc.collect()
 
 
 def settings(decided: Plan, inputs: _Inputs, rows: Samples) -> models.ModelSettings:
@@ -269,34 +301,29 @@ def settings(decided: Plan, inputs: _Inputs, rows: Samples) -> models.ModelSetti
     )
 
 
-def _finish(work: Training, stopped: Stopped, inputs: _Inputs) -> None:
-    """Save the best weights as the result, with what the trained model answers, for the proof of the reloaded one."""
-    folder = work.journal.folder
+def _say_stopped(stopped: Stopped, work: Training) -> None:
+    """Say why the training stopped before its last step.
+
+    Raises:
+        GalleyError: `interrupted`: everything is saved, and the job ends here.
+    """
+    at, steps = work.at.step, work.plan.steps
     if stopped == "interrupted":
-        raise GalleyError(
-            "interrupted",
-            f"stopped and saved after step {work.at.step} of {work.plan.steps}",
-            hint=f"galley resume {folder.name}",
-        )
+        run = work.journal.folder.name
+        raise GalleyError("interrupted", f"stopped and saved after step {at} of {steps}", hint=f"galley resume {run}")
     if stopped == "minutes":
-        work.journal.note("time-limit", f"{work.plan.minutes:g} minutes are over after step {work.at.step}")
+        work.journal.note("time-limit", f"{work.plan.minutes:g} minutes are over after step {at} of {steps}")
+
+
+def _save(work: Training, inputs: _Inputs) -> None:
     from galley.data.template import Template
 
-    work.load_best()
     work.journal.observer.phase("save")
     models.save(
         work.model.module,
         inputs.tokenizer,
-        folder.result,
+        work.journal.folder.result,
         spec=work.model.spec,
         stop_ids=Template(inputs.tokenizer).stop_ids if work.plan.task == "chat" else (),
         labels=inputs.dataset.statistics.labels,
     )
-    loss_plot(folder)
-
-
-def _judge(folder: RunFolder, asked: Recipe, observer: Observer) -> None:
-    """Prove that the saved result is what was trained, and compare it with the base model on held-out rows."""
-    from galley import evaluate
-
-    evaluate.finish(folder, asked, observer=observer)

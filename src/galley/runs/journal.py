@@ -1,4 +1,4 @@
-"""What a training writes as it goes: metrics, events, and the same to sinks and to whoever watches."""
+"""The metrics of a training as it goes: to the run folder, to sinks, and to whoever watches."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ class Journal:
 
     Args:
         folder: the run folder; the caller holds its lock.
-        observer: is told of notes and progress.
+        observer: is told of notes and progress; an `EventLog` keeps the notes.
         sinks: names of more places for the metrics.
     """
 
@@ -48,8 +48,7 @@ class Journal:
         self.observer.advance(done, **facts)
 
     def note(self, kind: str, message: str) -> None:
-        """One event, said and kept."""
-        self.folder.event(kind, message)
+        """Something worth knowing."""
         self.observer.note(kind, message)
 
     def close(self) -> None:
