@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import re
 import textwrap
+import unicodedata
 from collections.abc import Iterator, Sequence
 
 from galley.base import format_duration
@@ -11,6 +13,7 @@ from galley.evaluate.verdict import Answer, Confusion, Verdict
 _GREEN, _YELLOW, _RED, _BOLD, _DIM = "32", "33", "31", "1", "2"
 _LABEL_WIDTH = 10
 _TEXT_LINES = 3
+_WIDE = "\u1100-\u115f\u2e80-\ua4cf\uac00-\ud7a3\uf900-\ufaff\ufe30-\ufe6f\uff00-\uff60\uffe0-\uffe6"
 _MOST_CLASSES = 12
 _BAR = 30
 
@@ -100,11 +103,29 @@ class _Page:
         room = self._width - len(indent)
         flat = " ".join(text.split()) or "(nothing)"
         label = self._paint(f"    {name:<{_LABEL_WIDTH}}", _DIM)
-        wrapped = textwrap.wrap(_short(flat, room * _TEXT_LINES - _TEXT_LINES), room) or [""]
-        return [label + wrapped[0], *(indent + line for line in wrapped[1:])]
+        letters = (_TEXT_LINES * room - room // 4) * len(flat) // max(1, _columns(flat))
+        # The end of a prompt is most often the question itself.
+        lines = _wrapped(_without_middle(flat, letters) if name == "asked" else _short(flat, letters), room)
+        return [label + lines[0], *(indent + line for line in lines[1:])]
 
     def _paint(self, text: str, *codes: str) -> str:
         return f"\x1b[{';'.join(codes)}m{text}\x1b[0m" if self._color and text else text
+
+
+def _wrapped(text: str, columns: int) -> list[str]:
+    """Lines of at most so many columns; wide characters take two, and lines may break between them."""
+    lines = [""]
+    for piece in re.findall(rf"[{_WIDE}]|[^\s{_WIDE}]+|\s+", text):
+        for part in (piece[start : start + columns] for start in range(0, len(piece), columns)):
+            if _columns(lines[-1] + part) > columns:
+                lines.append(part.lstrip())
+            else:
+                lines[-1] += part
+    return [line.rstrip() for line in lines]
+
+
+def _columns(text: str) -> int:
+    return sum(2 if unicodedata.east_asian_width(letter) in "WF" else 1 for letter in text)
 
 
 def _p_value(p: float) -> str:
@@ -113,3 +134,10 @@ def _p_value(p: float) -> str:
 
 def _short(text: str, longest: int) -> str:
     return text if len(text) <= longest else text[: longest - 3].rstrip() + "..."
+
+
+def _without_middle(text: str, longest: int) -> str:
+    if len(text) <= longest:
+        return text
+    head, tail = text[: longest // 3], text[len(text) - 2 * longest // 3 :]
+    return f"{head.rstrip()} ... {tail.lstrip()}"
