@@ -26,12 +26,17 @@ def _loaded(folder: Path, name: str, **arguments: Any) -> Any:
     return adapters.apply(name, module, rank=4, alpha=8.0, seed=5, **arguments)
 
 
+def _untrained(module: nn.Module) -> list[str]:
+    """Trainable weights that the last backward pass did not reach."""
+    return [name for name, weight in module.named_parameters() if weight.requires_grad and weight.grad is None]
+
+
 def _step(module: nn.Module) -> None:
     optimizer = torch.optim.Adam([weight for weight in module.parameters() if weight.requires_grad], lr=0.02)
     for _ in range(3):
         optimizer.zero_grad()
         module(input_ids=IDS, labels=IDS).loss.backward()
-        adapters.check_gradients(module)
+        assert _untrained(module) == []
         optimizer.step()
 
 
@@ -127,19 +132,6 @@ def test_named_targets_alone_get_matrices(targets: list[str] | str, tmp_path: Pa
     assert all(any(f"{name}.lora_" in key for name in names) for key in trained)
 
 
-def test_weights_that_the_loss_ignores_are_named() -> None:
-    class Net(nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            self.used, self.forgotten = nn.Linear(2, 2), nn.Linear(2, 2)
-
-    net = Net()
-    net.used(torch.ones(1, 2)).sum().backward()
-    with pytest.raises(GalleyError, match=r"forgotten\.weight") as caught:
-        adapters.check_gradients(net)
-    assert caught.value.code == "adapter-targets"
-
-
 @pytest.mark.parametrize("name", ["full", "lora", "dora"])
 def test_nothing_trains_in_float16(name: str, tmp_path: Path) -> None:
     module, _ = load(resolve(str(hub_folders.folder(tmp_path / "base"))), precision="fp16")
@@ -162,27 +154,31 @@ def test_experts_are_said_to_stay_frozen(tmp_path: Path) -> None:
     assert "experts" in notes[0]
 
 
-def test_classification_heads_train_and_come_back(tmp_path: Path) -> None:
+@pytest.mark.parametrize("family", ["bert", "llama"])
+@pytest.mark.parametrize("name", LOW_RANK)
+def test_classification_heads_train_and_come_back(name: str, family: str, tmp_path: Path) -> None:
     labels = ("no", "yes")
-    spec = resolve(str(hub_folders.folder(tmp_path / "base", "bert")))
-    module, tokenizer = load(spec, precision="fp32", labels=labels, seed=3)
-    module = adapters.apply("lora", module, rank=4)
-    heads = [key for key, weight in module.named_parameters() if weight.requires_grad and "classifier" in key]
-    assert heads
+    spec = resolve(str(hub_folders.folder(tmp_path / "base", family)))
+    quantise = adapters.registry.get(name).quantises_base
+    module, tokenizer = load(spec, precision="fp32", labels=labels, seed=3, quantise=quantise)
+    module = adapters.apply(name, module, rank=4)
+    heads = [key for key, weight in module.named_parameters() if weight.requires_grad and "lora" not in key]
+    assert any("classifier" in key or "score" in key for key in heads)
     arguments = {"input_ids": IDS, "attention_mask": torch.ones_like(IDS)}
     optimizer = torch.optim.Adam([weight for weight in module.parameters() if weight.requires_grad], lr=0.05)
     module(**arguments, labels=torch.tensor([0, 1])).loss.backward()
-    adapters.check_gradients(module)
+    assert _untrained(module) == []
     optimizer.step()
     save(module, tokenizer, tmp_path / "result", spec=spec, labels=labels)
     loaded = load_result(tmp_path / "result", precision="fp32")
     assert loaded.labels == labels
     with torch.inference_mode():
-        assert torch.equal(loaded.module(**arguments).logits, module.eval()(**arguments).logits)
+        difference = loaded.module(**arguments).logits - module.eval()(**arguments).logits
+    assert difference.abs().max() < (0.2 if quantise else 1e-6)
 
 
 def test_users_modules_can_be_adapted(tmp_path: Path) -> None:
     net = nn.Sequential(nn.Linear(4, 8), nn.ReLU(), nn.Linear(8, 3))
     adapted = adapters.apply("lora", net, rank=2)
     adapted(torch.ones(2, 4)).sum().backward()
-    adapters.check_gradients(adapted)
+    assert _untrained(adapted) == []

@@ -53,7 +53,7 @@ def test_training_in_place_leaves_the_files_alone(tmp_path: Path) -> None:
 def test_classification_head_depends_on_the_seed_alone(family: str, tmp_path: Path) -> None:
     spec = resolve(str(hub_folders.folder(tmp_path / "model", family)))
     ids = {"input_ids": IDS, "attention_mask": torch.ones_like(IDS)}
-    outputs = []
+    outputs: list[torch.Tensor] = []
     for seed in (1, 1, 2):
         torch.manual_seed(seed + len(outputs))
         module, _ = load(spec, precision="fp32", labels=("no", "yes", "maybe"), seed=seed)

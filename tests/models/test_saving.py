@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import shutil
 from pathlib import Path
@@ -11,7 +12,7 @@ import torch
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from galley.base import GalleyError
-from galley.models import adapters, create, load, load_result, merge, resolve, save
+from galley.models import adapters, create, load, load_result, merge, resolve, save, weights_fingerprint
 from models import hub_folders
 
 pytestmark = pytest.mark.tiny
@@ -73,6 +74,25 @@ def test_saving_again_replaces_and_leaves_nothing_aside(tmp_path: Path) -> None:
     (tmp_path / "result" / "model.partial").mkdir(parents=True)
     for _ in range(2):
         save(module, tokenizer, tmp_path / "result", spec=spec)
+    assert [item.name for item in (tmp_path / "result").iterdir()] == ["model"]
+
+
+def test_a_full_disk_leaves_the_earlier_result(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    spec = resolve(str(hub_folders.folder(tmp_path / "base")))
+    module, tokenizer = load(spec, precision="fp32")
+    written = save(module, tokenizer, tmp_path / "result", spec=spec)
+    before = weights_fingerprint(written)
+    with torch.no_grad():
+        next(module.parameters()).add_(1)
+
+    def full(*_: object, **__: object) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(type(tokenizer), "save_pretrained", full)
+    with pytest.raises(GalleyError) as caught:
+        save(module, tokenizer, tmp_path / "result", spec=spec)
+    assert caught.value.code == "disk-full"
+    assert weights_fingerprint(written) == before
     assert [item.name for item in (tmp_path / "result").iterdir()] == ["model"]
 
 

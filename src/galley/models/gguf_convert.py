@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 from filelock import FileLock
 
 from galley.base import GalleyError
+from galley.runs.atomic import fsync_file, fsync_folder, is_disk_full
 
 if TYPE_CHECKING:
     from tokenizers import Tokenizer
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
 # rule, which transformers takes for them, would produce other tokens for numbers.
 _SINGLE_DIGITS = frozenset({"smollm", "starcoder", "refact", "command-r", "codeshell", "exaone", "minerva-7b"})
 _DISK_FULL = 28
+"""Exit code of the converting process."""
 
 
 def convert(path: Path, folder: Path) -> None:
@@ -40,9 +42,11 @@ def convert(path: Path, folder: Path) -> None:
     done = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False)
     if done.returncode == 0:
         return
-    reason = (done.stderr.strip().splitlines() or [f"the converter ended with {done.returncode}"])[-1]
     if done.returncode == _DISK_FULL:
-        raise GalleyError("disk-full", f"converting {path}: {reason}", hint=f"free space for {folder.parent}")
+        raise GalleyError(
+            "disk-full", f"there is no space left to convert {path}", hint=f"free space for {folder.parent}"
+        )
+    reason = (done.stderr.strip().splitlines() or [f"the converter ended with {done.returncode}"])[-1]
     if done.returncode < 0:
         message = f"converting {path}: the converter was ended by signal {-done.returncode}"
         raise GalleyError("out-of-memory", message, hint="close other programs, or take a smaller model")
@@ -60,12 +64,13 @@ def main(path: Path, folder: Path) -> int:
         aside = folder.with_name(f"{folder.name}.partial-{os.getpid()}")
         try:
             _write(path, aside)
-            _sync(aside)
+            for written in aside.iterdir():
+                fsync_file(written)
+            fsync_folder(aside)
             aside.rename(folder)
-        except OSError as error:
-            if error.errno != _DISK_FULL:
+        except Exception as error:
+            if not is_disk_full(error):
                 raise
-            sys.stderr.write("no space left on the device\n")
             return _DISK_FULL
         finally:
             shutil.rmtree(aside, ignore_errors=True)
@@ -121,16 +126,6 @@ def _shortest(value: float) -> float:
         if struct.pack("<f", short) == struct.pack("<f", value):
             return short
     return value
-
-
-def _sync(folder: Path) -> None:
-    """Bring the files to the disk before the name says that they are complete."""
-    for path in [*folder.iterdir(), folder]:
-        handle = os.open(path, os.O_RDONLY)
-        try:
-            os.fsync(handle)
-        finally:
-            os.close(handle)
 
 
 if __name__ == "__main__":

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from galley.models.loading import LoadPrecision, torch_dtype
 from galley.models.spec import ModelSpec
+from galley.runs.atomic import disk_full_is_an_error, fsync_file, fsync_folder
 
 if TYPE_CHECKING:
     import torch
@@ -47,6 +48,9 @@ def save(
 
     Returns:
         The folder that was written.
+
+    Raises:
+        GalleyError: `disk-full`; what was there before is then untouched.
     """
     target = result / ("model" if _peft_model(module) is None else "adapter")
     save_as(module, tokenizer, target, spec=spec, stop_ids=stop_ids, labels=labels, precision=precision)
@@ -64,10 +68,32 @@ def save_as(
     precision: LoadPrecision | None = None,
 ) -> None:
     """`save` into a folder of any name."""
-    adapted = _peft_model(module)
     aside = folder.with_name(f"{folder.name}.partial")
     shutil.rmtree(aside, ignore_errors=True)
-    aside.mkdir(parents=True)
+    try:
+        with disk_full_is_an_error(folder):
+            aside.mkdir(parents=True)
+            _write(module, tokenizer, aside, spec=spec, stop_ids=stop_ids, labels=labels, precision=precision)
+            for written in aside.iterdir():
+                fsync_file(written)
+            fsync_folder(aside)
+        shutil.rmtree(folder, ignore_errors=True)
+        aside.rename(folder)
+    finally:
+        shutil.rmtree(aside, ignore_errors=True)
+
+
+def _write(
+    module: nn.Module,
+    tokenizer: Any,
+    aside: Path,
+    *,
+    spec: ModelSpec,
+    stop_ids: Iterable[int],
+    labels: Sequence[str],
+    precision: LoadPrecision | None,
+) -> None:
+    adapted = _peft_model(module)
     if adapted is not None:
         _save_adapter(adapted, aside, spec)
     elif spec.kind == "module":
@@ -78,8 +104,6 @@ def save_as(
         tokenizer.save_pretrained(aside)
     _save_generation(module, tokenizer, aside, stop_ids)
     _save_origin(aside, spec, labels, is_adapter=adapted is not None)
-    shutil.rmtree(folder, ignore_errors=True)
-    aside.rename(folder)
 
 
 def _peft_model(module: nn.Module) -> Any:

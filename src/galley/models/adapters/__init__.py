@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from galley.base import GalleyError, Registry
+from galley.base import Registry
 from galley.models.adapters.base import Adapter
 from galley.models.loading import Note
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 registry: Registry[Adapter] = Registry("galley.models.adapters", attribute="ADAPTER", kind="adapter")
 
-__all__ = ["Adapter", "apply", "check_gradients", "registry"]
+__all__ = ["Adapter", "apply", "registry"]
 
 
 def apply(
@@ -39,20 +39,6 @@ def apply(
     module = adapter.apply(module, rank=rank, alpha=alpha, dropout=dropout, targets=targets, seed=seed, on_note=on_note)
     _upcast(module)
     return module
-
-
-def check_gradients(module: nn.Module) -> None:
-    """After the first backward pass: every trainable tensor must have received a gradient.
-
-    Raises:
-        GalleyError: `adapter-targets`, naming tensors that the loss does not depend on.
-    """
-    idle = [name for name, weight in module.named_parameters() if weight.requires_grad and weight.grad is None]
-    if idle:
-        listed = ", ".join(idle[:4]) + (f" and {len(idle) - 4} more" if idle[4:] else "")
-        raise GalleyError(
-            "adapter-targets", f"these weights do not train: {listed}", hint="leave them out of override.targets"
-        )
 
 
 def _upcast(module: nn.Module) -> None:

@@ -41,11 +41,14 @@ def gguf_spec(path: Path, *, reference: str, source: str) -> ModelSpec:
     """The shape of a GGUF file; its folder is set when the file was converted before.
 
     Raises:
-        GalleyError: `model-not-found` or `model-invalid`.
+        GalleyError: `model-not-found`, `model-invalid`, or `model-unsupported` for one part of several.
     """
     if not path.is_file():
         raise GalleyError("model-not-found", f"there is no file {path}", hint="check the path of the .gguf file")
     header = read_gguf_header(path)
+    if header.number("split.count") > 1:
+        hint = "join the parts with llama-gguf-split --merge, or take the model in hub layout"
+        raise GalleyError("model-unsupported", f"{path} is one part of {header.number('split.count')}", hint=hint)
     spec = spec_from_gguf(header, reference=reference, source=source)
     folder = converted_folder(path)
     return replace(spec, folder=folder if folder.is_dir() else None)

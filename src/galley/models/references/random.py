@@ -43,8 +43,8 @@ def random_spec(target: int, reference: str) -> ModelSpec:
     """The Llama shape that is nearest to `target` parameters among those about 64 times as wide as deep.
 
     Heads of 64 (32 in models narrower than 256), as many key-value heads as heads, a gated MLP of 8/3 the width,
-    tied embeddings below a billion parameters. The ratio of width to depth may move from 32 to 128 where this
-    brings the number of parameters nearer.
+    tied embeddings below a billion parameters. Where another ratio of
+    width to depth brings the number of parameters nearer, it may move, to a quarter or four times that at most.
 
     Source: the one-dial rule of nanochat (width = 64 x depth); Llama (arXiv:2302.13971) for the block.
     """
@@ -56,7 +56,7 @@ def random_spec(target: int, reference: str) -> ModelSpec:
 def _misfit(spec: ModelSpec, target: int) -> float:
     """Relative error in size, plus a little for shapes away from 64 times as wide as deep."""
     ratio = spec.hidden_size / spec.num_layers / 64
-    return abs(spec.num_parameters / target - 1) + 0.1 * (max(ratio, 1 / ratio) - 1)
+    return abs(spec.num_parameters / target - 1) + 0.03 * (max(ratio, 1 / ratio) - 1)
 
 
 def _shape(width: int, vocabulary: int, target: int, reference: str) -> ModelSpec:
