@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 import sys
-from importlib import metadata
 from pathlib import Path
 
 import pytest
@@ -26,6 +25,7 @@ def registry(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Registry[str]:
     for name in [name for name in sys.modules if name.startswith("shapes_for_test")]:
         monkeypatch.delitem(sys.modules, name)
     registry_module._entry_points.cache_clear()
+    registry_module._declarations.cache_clear()
     return Registry("shapes_for_test", attribute="SHAPE", kind="shape")
 
 
@@ -47,12 +47,11 @@ def test_unknown_names_are_one_clear_error(name: str, registry: Registry[str]) -
     assert ("did you mean round-one?" in caught.value.hint) == (name == "round-on")
 
 
-def test_installed_packages_add_entries(registry: Registry[str], monkeypatch: pytest.MonkeyPatch) -> None:
-    point = metadata.EntryPoint(name="path", value="os:sep", group="shapes_for_test")
-
-    def entry_points(*, group: str) -> metadata.EntryPoints:
-        return metadata.EntryPoints([point] if group == "shapes_for_test" else [])
-
-    monkeypatch.setattr(metadata, "entry_points", entry_points)
+def test_installed_packages_add_entries(registry: Registry[str], tmp_path: Path) -> None:
+    info = tmp_path / "plugin-1.0.dist-info"
+    info.mkdir()
+    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: plugin\nVersion: 1.0\n")
+    (info / "entry_points.txt").write_text("[shapes_for_test]\npath = os:sep\nround-one = os:curdir\n")
     assert registry.names() == ("broken", "path", "round-one")
     assert registry.get("path") == "/"
+    assert registry.get("round-one") == "round", "our own entries are never replaced"

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 if TYPE_CHECKING:
     from galley.base import Observer
+    from galley.recipe import Recipe
 
 Group = Literal["train", "use", "prepare", "about"]
 
@@ -44,6 +45,14 @@ def recipe_arguments(parser: ArgumentParser) -> None:
     parser.add_argument(
         "overrides", metavar="KEY=VALUE", nargs="*", default=[], help="changes to it, e.g. budget.epochs=1"
     )
+
+
+def read_recipe(args: Namespace) -> Recipe:
+    """The recipe that the arguments name."""
+    from galley import methods
+    from galley.recipe import load
+
+    return load(args.recipe, args.overrides, methods=methods)
 
 
 def run_argument(parser: ArgumentParser) -> None:

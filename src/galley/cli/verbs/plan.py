@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from argparse import ArgumentParser, Namespace
 
-from galley.cli.verb import Verb, color, emit, json_argument, recipe_arguments, width
+from galley.cli.verb import Verb, color, emit, json_argument, read_recipe, recipe_arguments, width
 
 
 def _arguments(parser: ArgumentParser) -> None:
@@ -13,10 +13,11 @@ def _arguments(parser: ArgumentParser) -> None:
 
 
 def _run(args: Namespace) -> int:
+    recipe = read_recipe(args)
     from galley import job
     from galley.plan import explain
 
-    decided = job.plan(job.read_recipe(args.recipe, args.overrides))
+    decided = job.plan(recipe)
     emit(args, decided.model_dump(mode="json"), lambda: explain(decided, width=width(), color=color()))
     return 0
 

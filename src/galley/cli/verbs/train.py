@@ -5,7 +5,7 @@ from __future__ import annotations
 from argparse import ArgumentParser, Namespace
 
 from galley.cli.outcome import show_outcome
-from galley.cli.verb import Verb, progress_arguments, recipe_arguments, runs_argument, watching
+from galley.cli.verb import Verb, progress_arguments, read_recipe, recipe_arguments, runs_argument, watching
 
 
 def _arguments(parser: ArgumentParser) -> None:
@@ -21,9 +21,9 @@ def _arguments(parser: ArgumentParser) -> None:
 
 
 def _run(args: Namespace) -> int:
+    recipe = read_recipe(args)
     from galley import job
 
-    recipe = job.read_recipe(args.recipe, args.overrides)
     with watching(args) as observer:
         run = job.train(recipe, runs_root=args.runs, resume=args.resume, observer=observer)
     show_outcome(args, run)
