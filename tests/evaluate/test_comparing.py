@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import pytest
 
 from galley.data import Conversation, Labelled, Message
@@ -13,12 +15,12 @@ from galley.evaluate.scorers import SCORERS
 pytestmark = pytest.mark.unit
 
 
-def _rows(pairs: list[tuple[float, float]]) -> list[Scored]:
+def _rows(pairs: Sequence[tuple[float, float]]) -> list[Scored]:
     example = Conversation((Message("user", "q"), Message("assistant", "a")))
     return [Scored(Question(n, example), "b", "t", base, tuned) for n, (base, tuned) in enumerate(pairs)]
 
 
-def _verdict(pairs: list[tuple[float, float]], scorer: str = "exact") -> Verdict:
+def _verdict(pairs: Sequence[tuple[float, float]], scorer: str = "exact") -> Verdict:
     return compare(_rows(pairs), scorer, SCORERS.get(scorer), baseline="the base model", notes=(), seconds=1.0)
 
 

@@ -73,7 +73,7 @@ def test_an_abandoned_answer_is_remembered_as_far_as_it_was_said(generator: Gene
     session = _session(generator)
     stream = session.ask("hi")
     piece = next(stream)
-    stream.close()
+    del stream
     assert session.messages[1] == Message("assistant", piece)
 
 

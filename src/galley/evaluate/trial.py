@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
@@ -45,7 +46,7 @@ class Trial:
 
     def _by_answers(self, asked: Sequence[Question]) -> list[Scored]:
         """Greedy answers of both."""
-        rows = self._that_fit(asked)
+        rows = self._askable(asked)
         texts = self._both(lambda model, done: self._answers(model, rows, done), len(rows))
         return [self._scored(row, *pair) for row, pair in zip(rows, texts, strict=True)]
 
@@ -92,12 +93,13 @@ class Trial:
             before = measure(base, self.run.observer.advance)
         return list(zip(before, measure(self.run.contestants.tuned, self.run.observer.advance), strict=True))
 
-    def _that_fit(self, asked: Sequence[Question]) -> list[Question]:
-        """The rows whose prompt leaves room for an answer in the model's context."""
-        context = self.run.contestants.tuned.context
-        if context is None:
-            return list(asked)
-        room = context - min(self.run.asked.evaluate.max_new_tokens, context // _ROOM_SHARE)
+    def _askable(self, asked: Sequence[Question]) -> list[Question]:
+        """The rows whose prompt leaves room for an answer in the model's context; the others are noted.
+
+        Raises:
+            GalleyError: `data-empty` when there are none.
+        """
+        room = self._room
         rows = [row for row in asked if len(row.ids) <= room]
         if len(rows) < len(asked):
             self.notes.append(
@@ -108,6 +110,14 @@ class Trial:
                 "data-empty", f"every held-out prompt is longer than {room} tokens, and none can be answered"
             )
         return rows
+
+    @property
+    def _room(self) -> int:
+        """Tokens that a prompt may have."""
+        context = self.run.contestants.tuned.context
+        if context is None:
+            return sys.maxsize
+        return context - min(self.run.asked.evaluate.max_new_tokens, context // _ROOM_SHARE)
 
     def _answers(self, model: Contestant, rows: Sequence[Question], done: Done) -> list[str]:
         conversations = self.run.asked.task == "chat"
@@ -127,7 +137,7 @@ class Trial:
     def _with_answers(self, rows: list[Scored]) -> list[Scored]:
         """The rows, the best and worst of them with what both models answer, if they ask anything."""
         best, worst = best_and_worst(rows, self.scorer)
-        shown = self._that_fit([row.question for row in (*best, *worst) if row.question.ids])
+        shown = [row.question for row in (*best, *worst) if 0 < len(row.question.ids) <= self._room]
         if not shown:
             return rows
         texts = self._both(lambda model, done: self._answers(model, shown, done), len(shown))
