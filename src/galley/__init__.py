@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import sys
+from types import ModuleType
 from typing import TYPE_CHECKING
 
 import lazy_loader
@@ -19,3 +21,14 @@ __getattr__, __dir__, __all__ = lazy_loader.attach(
     __name__,
     submod_attrs={"api": ["Run", "plan", "train"], "base": ["GalleyError"], "recipe": ["Recipe"]},
 )
+
+
+class _Package(ModuleType):
+    """`galley.plan` is the function, also after the package of that name was imported."""
+
+    def __setattr__(self, name: str, value: object) -> None:
+        if name != "plan" or not isinstance(value, ModuleType):
+            super().__setattr__(name, value)
+
+
+sys.modules[__name__].__class__ = _Package
