@@ -72,7 +72,7 @@ def folder(path: Path, family: str = "llama", **changes: Any) -> Path:
     return path
 
 
-def gguf(path: Path, source: Any) -> Path:
+def gguf(path: Path, source: Any, *, words: str = "smollm", parts: int = 1) -> Path:
     """Write a llama model as GGUF, as llama.cpp's converter does: rotary halves interleaved in q and k."""
     from gguf import GGUFWriter, TokenType
 
@@ -89,7 +89,8 @@ def gguf(path: Path, source: Any) -> Path:
     writer.add_rope_dimension_count(shape.head_dim)
     writer.add_layer_norm_rms_eps(shape.rms_norm_eps)
     writer.add_rope_freq_base(shape.rope_parameters["rope_theta"])
-    _gguf_tokenizer(writer, TokenType)
+    writer.add_uint16("split.count", parts)
+    _gguf_tokenizer(writer, TokenType, words)
     for name, weight in source.state_dict().items():
         if name == "lm_head.weight" and shape.tie_word_embeddings:
             continue
@@ -105,14 +106,14 @@ def gguf(path: Path, source: Any) -> Path:
     return path
 
 
-def _gguf_tokenizer(writer: Any, kinds: Any) -> None:
+def _gguf_tokenizer(writer: Any, kinds: Any, words: str) -> None:
     import json
 
     state = json.loads(tokenizer().backend_tokenizer.to_str())
     special = {token["id"] for token in state["added_tokens"]}
     tokens = sorted(tokenizer().get_vocab().items(), key=lambda item: item[1])
     writer.add_tokenizer_model("gpt2")
-    writer.add_tokenizer_pre("smollm")
+    writer.add_tokenizer_pre(words)
     writer.add_token_list([token for token, _ in tokens])
     writer.add_token_types([kinds.CONTROL if number in special else kinds.NORMAL for _, number in tokens])
     writer.add_token_merges([" ".join(pair) for pair in state["model"]["merges"]])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import signal
 import subprocess
@@ -14,7 +15,7 @@ import pytest
 import torch
 
 from galley.base import GalleyError
-from galley.models import load, materialise, resolve
+from galley.models import gguf_convert, load, materialise, resolve
 from galley.models.cache import converted_folder
 from galley.models.gguf_convert import _shortest, main
 from models import hub_folders
@@ -62,6 +63,34 @@ def test_killed_then_two_at_once(tmp_path: Path, cache_folder: Path) -> None:
     assert [item.name for item in folder.parent.iterdir() if "partial" in item.name] == []
     load(resolve(str(path)), on_note=lambda kind, text: notes.append(text))
     assert len(notes) == 2
+
+
+def test_an_unknown_rule_for_words_is_said(
+    tmp_path: Path, cache_folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = hub_folders.gguf(tmp_path / "tiny.gguf", hub_folders.model("llama"), words="a-new-rule")
+    main(path, converted_folder(path))
+    assert "note: the tokenizer of tiny.gguf splits words by the rule 'a-new-rule'" in capsys.readouterr().out
+
+
+def test_one_part_of_several_is_refused(tmp_path: Path) -> None:
+    path = hub_folders.gguf(tmp_path / "part.gguf", hub_folders.model("llama"), parts=2)
+    with pytest.raises(GalleyError, match="one part of 2") as caught:
+        resolve(str(path))
+    assert caught.value.code == "model-unsupported"
+
+
+def test_a_full_disk_leaves_nothing(tmp_path: Path, cache_folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = hub_folders.gguf(tmp_path / "tiny.gguf", hub_folders.model("llama"))
+    folder = converted_folder(path)
+
+    def full(source: Path, aside: Path) -> None:
+        aside.mkdir()
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(gguf_convert, "_write", full)
+    assert main(path, folder) != 0
+    assert [item.name for item in folder.parent.iterdir()] == [f"{folder.name}.lock"]
 
 
 def test_a_damaged_file_is_refused_before_anything_is_converted(tmp_path: Path, cache_folder: Path) -> None:

@@ -31,7 +31,7 @@ def files_fingerprint(paths: Iterable[Path]) -> str:
     sampled = False
     for path in paths:
         size = path.stat().st_size
-        digest.update(f"{path.name}:{size}\n".encode())
+        digest.update(f"{size}\n".encode())
         sampled |= size > COMPLETE_BYTES
         with path.open("rb") as file:
             for start, length in _pieces(size):

@@ -24,24 +24,30 @@ if TYPE_CHECKING:
 # Vocabularies whose merges were learned with every digit on its own (llama.cpp's names of pre-tokenizers); GPT-2's
 # rule, which transformers takes for them, would produce other tokens for numbers.
 _SINGLE_DIGITS = frozenset({"smollm", "starcoder", "refact", "command-r", "codeshell", "exaone", "minerva-7b"})
+_GPT2_RULE = frozenset({"gpt-2", "gpt2", "phi-2", "olmo", "jais", "dolly"})
 _DISK_FULL = 28
 """Exit code of the converting process."""
+_NOTE = "note: "
+"""Begins a line of the converting process that its parent passes on."""
 
 
-def convert(path: Path, folder: Path) -> None:
+def convert(path: Path, folder: Path) -> list[str]:
     """Make the hub-layout folder of a GGUF file; returns at once when it exists.
 
     Two processes that ask at once wait for one conversion; a killed one leaves nothing that looks finished.
+
+    Returns:
+        What a user should know about the result, such as a vocabulary whose rule for splitting words is not known.
 
     Raises:
         GalleyError: `model-invalid`, `out-of-memory` or `disk-full`.
     """
     if folder.is_dir():
-        return
+        return []
     command = [sys.executable, "-m", "galley.models.gguf_convert", str(path), str(folder)]
     done = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False)
     if done.returncode == 0:
-        return
+        return [line.removeprefix(_NOTE) for line in done.stdout.splitlines() if line.startswith(_NOTE)]
     if done.returncode == _DISK_FULL:
         raise GalleyError(
             "disk-full", f"there is no space left to convert {path}", hint=f"free space for {folder.parent}"
@@ -83,7 +89,7 @@ def _write(path: Path, folder: Path) -> None:
     from transformers.utils.quantization_config import GgufConfig
 
     tokenizer = AutoTokenizer.from_pretrained(path.parent, gguf_file=path.name)
-    _repair(tokenizer.backend_tokenizer, path)
+    _split_words(tokenizer.backend_tokenizer, path)
     tokenizer.save_pretrained(folder)
     loaded = AutoModelForCausalLM.from_pretrained(
         path.parent, gguf_file=path.name, dtype=torch.bfloat16, quantization_config=GgufConfig(dequantize=True)
@@ -107,16 +113,25 @@ def _write(path: Path, folder: Path) -> None:
     fresh.save_pretrained(folder)
 
 
-def _repair(tokenizer: Tokenizer, path: Path) -> None:
+def _split_words(tokenizer: Tokenizer, path: Path) -> None:
+    """Split text into words as the vocabulary was learned, where transformers does not know the rule."""
     from tokenizers import pre_tokenizers
+    from transformers.integrations.gguf.gguf_tokenizer_mapping import GGUF_PRE_TOKENIZER_SPLITS
 
     from galley.models.gguf_header import read_gguf_header
 
-    if read_gguf_header(path).text("tokenizer.ggml.pre") in _SINGLE_DIGITS:
+    header = read_gguf_header(path)
+    rule = header.text("tokenizer.ggml.pre")
+    if rule in _SINGLE_DIGITS:
         digits = pre_tokenizers.Digits(individual_digits=True)
         byte_level = pre_tokenizers.ByteLevel(add_prefix_space=False)
-        rule: Any = pre_tokenizers.Sequence([digits, byte_level])
-        tokenizer.pre_tokenizer = rule
+        steps: Any = pre_tokenizers.Sequence([digits, byte_level])
+        tokenizer.pre_tokenizer = steps
+    elif header.text("tokenizer.ggml.model") == "gpt2" and rule not in {*GGUF_PRE_TOKENIZER_SPLITS, *_GPT2_RULE}:
+        sys.stdout.write(
+            f"{_NOTE}the tokenizer of {path.name} splits words by the rule {rule or 'default'!r}, which is not known "
+            "here; GPT-2's is used, so some tokens may differ from those that the model was trained on\n"
+        )
 
 
 def _shortest(value: float) -> float:

@@ -53,8 +53,9 @@ def load(
         return module.to(device), None
     folder = materialise(spec, on_note=on_note)
     tokenizer = tokenizer if tokenizer is not None else load_tokenizer(folder)
-    module = _module(folder, precision=precision, labels=labels, quantise=quantise, seed=seed)
-    return module.to(device) if not quantise else module, tokenizer
+    placed = device if quantise else None  # weights are quantised on the device where they stay
+    module = _module(folder, precision=precision, labels=labels, quantise_on=placed, seed=seed)
+    return (module if quantise else module.to(device)), tokenizer
 
 
 def materialise(spec: ModelSpec, *, on_note: Note = lambda kind, message: None) -> Path:
@@ -78,7 +79,8 @@ def materialise(spec: ModelSpec, *, on_note: Note = lambda kind, message: None) 
         folder = converted_folder(path)
         if not folder.is_dir():
             on_note("model", f"converting {path.name} to bf16 safetensors, once")
-        convert(path, folder)
+        for warning in convert(path, folder):
+            on_note("model", warning)
         return folder
     raise GalleyError("model-unsupported", f"{spec.reference} has no weights to load", hint="it is created, not loaded")
 
@@ -105,7 +107,9 @@ def torch_dtype(precision: LoadPrecision) -> torch.dtype:
     return {"bf16": torch.bfloat16, "fp32": torch.float32, "fp16": torch.float16}[precision]
 
 
-def _module(folder: Path, *, precision: LoadPrecision, labels: Sequence[str], quantise: bool, seed: int) -> nn.Module:
+def _module(
+    folder: Path, *, precision: LoadPrecision, labels: Sequence[str], quantise_on: str | None, seed: int
+) -> nn.Module:
     import torch
     import transformers
     from transformers.utils import logging
@@ -115,8 +119,8 @@ def _module(folder: Path, *, precision: LoadPrecision, labels: Sequence[str], qu
     if labels:
         arguments |= {"num_labels": len(labels), "id2label": dict(enumerate(labels))}
         arguments["label2id"] = {label: number for number, label in enumerate(labels)}
-    if quantise:
-        arguments["quantization_config"] = _nf4(torch_dtype(precision))
+    if quantise_on is not None:
+        arguments |= {"quantization_config": _nf4(torch_dtype(precision)), "device_map": {"": quantise_on}}
     logging.disable_progress_bar()
     try:
         with torch.random.fork_rng(devices=[]):
@@ -136,7 +140,7 @@ def _module(folder: Path, *, precision: LoadPrecision, labels: Sequence[str], qu
     if missing and not labels:
         message = f"the weights of {folder} lack {', '.join(missing[:3])}" + (" and more" if missing[3:] else "")
         raise GalleyError("model-invalid", message, hint="fetch the model again")
-    if quantise:
+    if quantise_on is not None:
         _keep_differentiable(module)
     return module.eval()  # type: ignore[no-any-return]
 

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from galley.base import GalleyError
+from galley.models.safetensors_header import weight_files
 from galley.models.shape import has_chat_template, read_folder, read_json, spec_from_config
 from galley.models.spec import ModelSpec
 
@@ -29,7 +30,7 @@ class HubReference:
     def resolve(self, reference: str) -> ModelSpec:
         """The shape from the cache, or from the small files of the hub when the weights are not here yet."""
         cached = cached_snapshot(reference)
-        if cached is not None and any(cached.glob("*.safetensors")):
+        if cached is not None and _is_complete(cached):
             return read_folder(cached, reference=reference, source="hub")
         return _remote_spec(reference)
 
@@ -42,6 +43,14 @@ def cached_snapshot(reference: str) -> Path | None:
     commit = ref.read_text().strip() if ref.is_file() else revision
     snapshot = folder / "snapshots" / commit
     return snapshot if (snapshot / "config.json").is_file() else None
+
+
+def _is_complete(folder: Path) -> bool:
+    """Whether all weights are there; a download may have been stopped half-way."""
+    try:
+        return bool(weight_files(folder))
+    except GalleyError:
+        return False
 
 
 def fetch(reference: str) -> Path:
