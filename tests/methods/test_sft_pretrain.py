@@ -92,7 +92,7 @@ def test_loss_is_transformers_own(
         total += float(net.module(ids, labels=labels).loss.detach()) * int(learn.sum())
         count += int(learn.sum())
     assert loss.denominator == count == samples.report.supervised_tokens
-    assert float(loss.total) == pytest.approx(total, rel=1e-5)
+    assert float(loss.total.detach()) == pytest.approx(total, rel=1e-5)
 
 
 @pytest.mark.parametrize(("name", "options", "examples"), cases())

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import gc
 import hashlib
 import importlib.util
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from importlib import metadata
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -76,6 +78,17 @@ class _Bulk:
         self.encoder = template.encoder if template is not None else encoder
 
     def encode(self, start: int, stop: int) -> TokenChunk:
+        """Encode these rows."""
+        # Collecting garbage walks over every row ever read, again and again, and finds none: a third of the time.
+        was_on = gc.isenabled()
+        gc.disable()
+        try:
+            return self._encode(start, stop)
+        finally:
+            if was_on:
+                gc.enable()
+
+    def _encode(self, start: int, stop: int) -> TokenChunk:
         import numpy as np
 
         if not self._proved:
@@ -83,7 +96,7 @@ class _Bulk:
         marked = [self._mark(row) for row in range(start, stop)]
         encoded = encode_marked(self.encoder, marked)
         lengths = np.fromiter((len(row.ids) for row in encoded), dtype=np.int64, count=len(encoded))
-        ids = np.fromiter((token for row in encoded for token in row.ids), dtype=np.int32, count=int(lengths.sum()))
+        ids = np.fromiter(chain.from_iterable(row.ids for row in encoded), dtype=np.int32, count=int(lengths.sum()))
         mask = np.zeros(len(ids), dtype=np.uint8)
         for first, row in zip((np.cumsum(lengths) - lengths).tolist(), encoded, strict=True):
             for begin, end in row.spans:

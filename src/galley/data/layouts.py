@@ -105,9 +105,9 @@ class _Layout:
         starts = [0, *accumulate(len(literal) + len(content) for literal, content in pairs)]
         spans = tuple((starts[i] + x, starts[j] + y) for (i, x), (j, y) in self.spans)
         end = None if self.prompt_end is None else starts[self.prompt_end[0]] + self.prompt_end[1]
-        return replace(
-            self.marked, text="".join([text for pair in pairs for text in pair]), spans=spans, prompt_end=end
-        )
+        marked = self.marked
+        text = "".join([text for pair in pairs for text in pair])
+        return MarkedText(text, spans, end, marked.opening, marked.closing, marked.unlearned_turns)
 
 
 def _named_texts(source: str) -> re.Pattern[str]:

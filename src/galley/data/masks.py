@@ -125,6 +125,7 @@ def _encode_row(encoder: TextEncoder, row: MarkedText, cut: _Cuts, table: Mappin
     per_unit = [table[unit] for unit in cut.units]
     first = [0, *accumulate(map(len, per_unit))]
     if row.prompt_end is not None:
+        # Once more for every row: the ids of the prompt alone begin the ids of the whole.
         low, high = cut.tokens(row.prompt_end, table, first, encoder)
         if low != high:
             return _encode_joined(encoder, row, row.prompt_end)
@@ -161,18 +162,18 @@ def _encode_joined(encoder: TextEncoder, row: MarkedText, border: int) -> Encode
 def _finish(encoder: TextEncoder, row: MarkedText, encoded: Encoded) -> Encoded:
     """Add the opening and closing tokens, once each; the first token of all is never learned."""
     ids, spans = encoded.ids, encoded.spans
-    opening, end = list(encoder.opening_ids), encoder.tokenizer.eos_token_id
-    if row.opening and opening and ids[: len(opening)] != opening:
+    if row.opening and (opening := list(encoder.opening_ids)) and ids[: len(opening)] != opening:
         ids = opening + ids
         spans = [(start + len(opening), stop + len(opening)) for start, stop in spans]
-    if row.closing and end is not None and (not ids or ids[-1] != end):
+    if row.closing and (end := encoder.tokenizer.eos_token_id) is not None and (not ids or ids[-1] != end):
         ids = [*ids, end]
         spans = [*spans, (len(ids) - 1, len(ids))]
     spans = [(max(start, 1), stop) for start, stop in spans if stop > max(start, 1)]
-    return replace(encoded, ids=ids, spans=spans)
+    return Encoded(ids, spans, encoded.joined)
 
 
 def _common_prefix(left: Sequence[int], right: Sequence[int]) -> int:
-    if left[: len(right)] == right:
-        return len(right)
+    length = len(right)
+    if left[:length] == right:
+        return length
     return next((i for i, (a, b) in enumerate(zip(left, right, strict=False)) if a != b), min(len(left), len(right)))

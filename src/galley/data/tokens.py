@@ -36,7 +36,8 @@ class TokenSamples:
         import numpy as np
 
         assert max_length >= 2, "a row needs a token to predict another from"
-        self._store = store
+        # Plain views of the mapped files: slices of memmaps cost more than what is in them.
+        self._ids, self._mask = np.asarray(store.ids), np.asarray(store.mask)
         full = np.diff(store.offsets)
         parts = np.maximum(1, -(-(full - 1) // (max_length - 1))) if pieces else np.ones_like(full)
         example = np.repeat(np.arange(len(full)), parts)
@@ -63,11 +64,11 @@ class TokenSamples:
 
     def ids(self, row: int) -> np.ndarray[Any, np.dtype[np.int32]]:
         """Token ids of a row."""
-        return self._store.ids[self._start[row] : self._stop[row]]
+        return self._ids[self._start[row] : self._stop[row]]
 
     def mask(self, row: int) -> np.ndarray[Any, np.dtype[np.bool_]]:
         """Which tokens of a row are learned; never the first, which nothing predicts."""
-        mask = self._store.mask[self._start[row] : self._stop[row]].astype(bool)
+        mask = self._mask[self._start[row] : self._stop[row]].astype(bool)
         mask[:1] = False
         return mask
 
