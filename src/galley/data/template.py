@@ -12,7 +12,7 @@ from galley.data.encoder import TextEncoder
 from galley.data.examples import Conversation, Message
 from galley.data.layouts import Layouts
 from galley.data.masks import Encoded, MarkedText, Span, TrainOn, encode_marked, select
-from galley.data.turns import mark_conversation
+from galley.data.turns import PROBE, mark_conversation
 
 PLAIN_TEMPLATE = (
     "{%- for message in messages -%}"
@@ -28,7 +28,6 @@ _VARIANTS = ("", "{%- set enable_thinking = false -%}")
 thinking is switched off, and then it is switched off inside the template, for every user of it."""
 
 _QUESTION = (Message("user", "hi"),)
-_PROBE = "Zq7xAnswerProbeXz9q"
 
 _MARKER = re.compile(r"\{%-?\s*generation\s*-?%\}")
 
@@ -156,15 +155,15 @@ class Template:
                 "begins an assistant turn",
                 hint="give the model another chat template (chat_template.jinja beside its tokenizer)",
             )
-        _, _, behind = self.render([*_QUESTION, Message("assistant", _PROBE)]).partition(_PROBE)
+        _, _, behind = self.render([*_QUESTION, Message("assistant", PROBE)]).partition(PROBE)
         self.stops = _stops(self.tokenizer, behind)
 
     def _rate(self, source: str) -> int:
         """2 when prompt ids begin the ids of prompt and answer, 1 when this holds only for the text, else 0."""
         self.tokenizer.chat_template = source
-        text = self.render([*_QUESTION, Message("assistant", _PROBE)])
+        text = self.render([*_QUESTION, Message("assistant", PROBE)])
         prompt = self.render(_QUESTION, add_generation_prompt=True)
-        if _PROBE not in text or not text.startswith(prompt):
+        if PROBE not in text or not text.startswith(prompt):
             return 0
         whole, part = TextEncoder(self.tokenizer).encode_whole([text, prompt])
         return 2 if whole[: len(part)] == part else 1
@@ -182,8 +181,8 @@ def _plain_template(tokenizer: Any) -> str:
 
 
 def _stops(tokenizer: Any, behind: str) -> tuple[str, ...]:
-    """Texts that end an answer: the special token that the template writes behind one, and the end token."""
-    special = [token.content for token in tokenizer.added_tokens_decoder.values() if token.special]
-    closing = [content for content in special if behind.lstrip().startswith(content)]
+    """Texts that end an answer: the added token that the template writes behind one, and the end token."""
+    added = [token.content for token in tokenizer.added_tokens_decoder.values()]
+    closing = [content for content in added if content.strip() and behind.lstrip().startswith(content)]
     end = [tokenizer.eos_token] if tokenizer.eos_token else []
     return tuple(dict.fromkeys([*sorted(closing, key=len)[-1:], *end]))

@@ -9,7 +9,7 @@ from galley.base import GalleyError
 from galley.data.examples import Message
 from galley.data.masks import MarkedText, Span
 
-_PROBE = "Zq7xAnswerProbeXz9q"
+PROBE = "Zq7xAnswerProbeXz9q"
 """Stands in for a content to see where it lands; no template or data has it."""
 
 
@@ -99,8 +99,8 @@ def _turn_end(renderer: Renderer, messages: Sequence[Message], index: int, text:
         return len(so_far)
     # The template rewrites a turn once others follow (it drops reasoning, or writes an end only at the end): put a
     # probe in place of the content, and what follows the probe is what follows the content.
-    probed = [*messages[:index], Message("assistant", _PROBE), *messages[index + 1 :]]
-    _, found, tail = renderer.render(probed).partition(_PROBE)
+    probed = [*messages[:index], Message("assistant", PROBE), *messages[index + 1 :]]
+    _, found, tail = renderer.render(probed).partition(PROBE)
     if not found or not text.endswith(tail) or len(text) - len(tail) < begin:
         return None
     return len(text) - len(tail)
