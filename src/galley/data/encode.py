@@ -22,8 +22,8 @@ from galley.data.template import Template
 from galley.data.tokens import TokenSamples
 
 CHUNK_ROWS = 2_000
-CHUNK_CHARACTERS = 4_000_000
-"""What a kill can cost: rows or text of one chunk, whichever comes first."""
+CHUNK_CHARACTERS = 1_000_000
+"""What a kill can cost, and what is in memory at once (tokenizers take some 150 bytes a character)."""
 _PROOF_ROWS = 256
 
 
