@@ -63,6 +63,29 @@ def test_a_users_module_is_generated_without_a_cache() -> None:
     assert list(answer.ids) == ids[3:]
 
 
+@pytest.mark.parametrize("family", TOGETHER)
+def test_beginnings_that_prompts_share_are_computed_once_and_change_nothing(family: str) -> None:
+    model = tiny_model(family)
+    beginning = list(range(20, 35))
+    rows = [[*beginning, *row] for row in prompts(7)] + [beginning, [*beginning, 50]]
+    answers = _generator(model, max_rows=4).generate(rows, Sampling(max_new_tokens=8))
+    assert [list(answer.ids) for answer in answers] == expected_greedy(model, rows, 8)
+
+
+def test_shared_beginnings_save_work() -> None:
+    model = tiny_model("llama")
+    computed = 0
+
+    def count(_module: Any, args: tuple[torch.Tensor, ...], _options: Any) -> None:
+        nonlocal computed
+        computed += args[0].numel()
+
+    generator = _generator(model)
+    model.register_forward_pre_hook(count, with_kwargs=True)
+    generator.generate([[*range(20, 50), n] for n in range(10)], Sampling(max_new_tokens=1))
+    assert computed == 30 + 10
+
+
 @pytest.mark.parametrize("max_rows", [1, 3, 64])
 def test_samples_do_not_depend_on_batching(max_rows: int) -> None:
     model = tiny_model("qwen3")
@@ -84,7 +107,7 @@ def test_a_small_cache_gives_the_same_answers() -> None:
     model = tiny_model("llama")
     rows = prompts(9)
     wide = _generator(model).generate(rows, Sampling(max_new_tokens=12))
-    narrow = _generator(model, max_slots=70).generate(rows, Sampling(max_new_tokens=12))
+    narrow = _generator(model, max_cache_bytes=20_000).generate(rows, Sampling(max_new_tokens=12))
     assert wide == narrow
 
 

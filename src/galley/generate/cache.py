@@ -71,6 +71,18 @@ class SlotCache(Cache):  # type: ignore[misc]
         """Filled slots."""
         return self.layers[0].length if self.layers else 0
 
+    @property
+    def bytes_per_slot(self) -> int:
+        """Memory of one slot of one row, over all layers."""
+        tensors = [states for layer in self.layers for states in (layer.keys, layer.values)]
+        return sum(states.shape[1] * states.shape[3] * states.element_size() for states in tensors)
+
+    def repeat(self, rows: int) -> None:
+        """So many rows like the only one."""
+        for layer in self.layers:
+            keys, values = (states[:, :, : layer.length] for states in (layer.keys, layer.values))
+            layer.replace(keys.expand(rows, -1, -1, -1), values.expand(rows, -1, -1, -1))
+
     def select(self, rows: Tensor, *, drop: int) -> None:
         """Keep these rows, and drop slots on the left that only padding used.
 

@@ -9,6 +9,7 @@ from typing import Any, Protocol, Self
 
 import torch
 from torch import Tensor, nn
+from torch.nn.functional import pad
 
 from galley.generate.cache import SlotCache
 
@@ -95,67 +96,107 @@ class Way(Protocol):
     def start(self, prompts: Sequence[Sequence[int]]) -> tuple[Tensor, Rows]:
         """Read the prompts; scores of the first new token of each, [R, V] float32, and the rows."""
 
+    def bytes_per_slot(self) -> int:
+        """Memory of one token of one row in the cache; 0 where rows are not generated together."""
+
 
 class SlotRows:
-    """Rows that share one cache, padded on the left so that all of them end at the same slot."""
+    """Rows that share one cache and end at the same slot; slots that a row does not use are masked.
 
-    def __init__(self, model: Causal, lengths: Sequence[int]) -> None:
+    Args:
+        model: computes the scores.
+    """
+
+    def __init__(self, model: Causal) -> None:
         self._model = model
-        self._lengths_R = torch.tensor(lengths, device=model.device)
         self._cache = SlotCache()
+        self._mask_RS = torch.empty(1, 0, dtype=torch.bool, device=model.device)
+        self._lengths_R = torch.zeros(1, dtype=torch.long, device=model.device)
 
-    def read(self, prompts: Sequence[Sequence[int]]) -> Tensor:
-        """The prompts' tokens, at once."""
-        width = max(len(prompt) for prompt in prompts)
-        padded = [[0] * (width - len(prompt)) + list(prompt) for prompt in prompts]
-        slots_T = torch.arange(width, device=self._model.device)
-        start_R1 = width - self._lengths_R[:, None]
-        mask_RT = slots_T >= start_R1
-        return self._model(
-            torch.tensor(padded, device=self._model.device),
-            mask_RS=mask_RT.long(),
-            positions_RT=(slots_T - start_R1).clamp(min=0),
-            use_cache=True,
-            cache=self._cache,
-        )[0]
+    @property
+    def bytes_per_slot(self) -> int:
+        """Memory of one token of one row in the cache."""
+        return self._cache.bytes_per_slot
+
+    def read(self, prompts: Sequence[Sequence[int]], *, shared: int) -> Tensor:
+        """The prompts' tokens; the first `shared` of them, which all prompts have in common, are computed once."""
+        if shared:
+            self._append([prompts[0][:shared]])
+            self._cache.repeat(len(prompts))
+        self._mask_RS = self._mask_RS.expand(len(prompts), -1)
+        self._lengths_R = self._lengths_R.expand(len(prompts)).clone()
+        return self._append([prompt[shared:] for prompt in prompts])
 
     def step(self, ids_R: Tensor) -> Tensor:
         """Append one token to every row."""
-        # Rows that are done are stepped on until they leave: their positions must not run out of the table.
-        positions_R1 = self._lengths_R[:, None].clamp(max=(self._model.context or (2**31)) - 1)
-        self._lengths_R += 1
-        width = self._cache.length + 1
-        slots_S = torch.arange(width, device=self._model.device)
-        mask_RS = slots_S >= width - self._lengths_R[:, None]
-        return self._model(
-            ids_R[:, None], mask_RS=mask_RS.long(), positions_RT=positions_R1, use_cache=True, cache=self._cache
-        )[0]
+        return self._forward(ids_R[:, None], torch.ones_like(ids_R[:, None], dtype=torch.bool))
 
     def keep(self, rows: Sequence[int]) -> None:
         """Go on with these rows, without the slots that only others used."""
         index = torch.tensor(rows, device=self._model.device)
         self._lengths_R = self._lengths_R[index]
-        self._cache.select(index, drop=self._cache.length - int(self._lengths_R.max()))
+        drop = int(self._mask_RS[index].any(0).int().argmax())
+        self._mask_RS = self._mask_RS[index, drop:]
+        self._cache.select(index, drop=drop)
 
     def join(self, other: SlotRows) -> None:
-        """Take in other rows."""
-        self._lengths_R = torch.cat([self._lengths_R, other._lengths_R])
+        """Take in other rows; the fewer slots are filled up on the left."""
         self._cache.append(other._cache)
+        self._lengths_R = torch.cat([self._lengths_R, other._lengths_R])
+        masks = (pad(mask, (self._cache.length - mask.shape[1], 0)) for mask in (self._mask_RS, other._mask_RS))
+        self._mask_RS = torch.cat(list(masks))
+
+    def _append(self, ids: Sequence[Sequence[int]]) -> Tensor:
+        width = max(map(len, ids))
+        ids_RT = torch.tensor([[0] * (width - len(row)) + list(row) for row in ids], device=self._model.device)
+        lengths_R1 = torch.tensor([[len(row)] for row in ids], device=self._model.device)
+        return self._forward(ids_RT, torch.arange(width, device=self._model.device) >= width - lengths_R1)
+
+    def _forward(self, ids_RT: Tensor, real_RT: Tensor) -> Tensor:
+        """Compute new slots, of which some may be padding."""
+        positions_RT = (self._lengths_R[:, None] + real_RT.cumsum(1) - 1).clamp(min=0)
+        if self._model.context is not None:
+            # Rows that are done are stepped on until they leave: their positions must not run out of the table.
+            positions_RT.clamp_(max=self._model.context - 1)
+        self._lengths_R = self._lengths_R + real_RT.sum(1)
+        self._mask_RS = torch.cat([self._mask_RS, real_RT], 1)
+        mask_RS = self._mask_RS.long()
+        return self._model(ids_RT, mask_RS=mask_RS, positions_RT=positions_RT, use_cache=True, cache=self._cache)[0]
 
 
 class Slots:
-    """Together, in one padded cache: right for every model whose attention honours padding masks."""
+    """Together, in one padded cache: right for every model whose attention honours padding masks.
+
+    Args:
+        model: computes the scores.
+        least_shared: beginnings of at least so many tokens that all prompts have in common are computed once; None
+            for models with a window of attention, whose distances the padding behind a shared beginning would change.
+    """
 
     batches = True
     label = "together"
 
-    def __init__(self, model: Causal) -> None:
+    def __init__(self, model: Causal, *, least_shared: int | None) -> None:
         self._model = model
+        self._least_shared = least_shared
 
     def start(self, prompts: Sequence[Sequence[int]]) -> tuple[Tensor, SlotRows]:
         """Read the prompts at once."""
-        rows = SlotRows(self._model, [len(prompt) for prompt in prompts])
-        return rows.read(prompts), rows
+        rows = SlotRows(self._model)
+        return rows.read(prompts, shared=self._shared(prompts)), rows
+
+    def bytes_per_slot(self) -> int:
+        """Memory of one token of one row in the cache."""
+        return self.start([[0]])[1].bytes_per_slot
+
+    def _shared(self, prompts: Sequence[Sequence[int]]) -> int:
+        """Tokens at the beginning of all prompts that are worth computing once; the last token is always left."""
+        if self._least_shared is None or len(prompts) < 2:
+            return 0
+        first, last = min(prompts), max(prompts)  # in lexical order: what these two share, all share
+        most = min(map(len, prompts)) - 1
+        shared = next((n for n in range(most) if first[n] != last[n]), most)
+        return shared if shared >= self._least_shared else 0
 
 
 class OneRow:
@@ -205,6 +246,10 @@ class OneByOne:
         (prompt,) = prompts
         row = OneRow(self._model, prompt, cached=self._cached)
         return row.read(), row
+
+    def bytes_per_slot(self) -> int:
+        """Nothing is shared, so nothing is counted."""
+        return 0
 
 
 def _unwrapped(module: nn.Module) -> Any:

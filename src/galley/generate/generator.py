@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 from transformers import PreTrainedConfig
 
-from galley.base import GalleyError
+from galley.base import MIB, GalleyError
 from galley.generate.check import choose_way
 from galley.generate.forward import Causal, Rows
 from galley.generate.sampling import choose
@@ -51,7 +51,7 @@ class Generator:
         tokenizer: its tokenizer.
         device: where the module lives.
         max_rows: rows that are generated together.
-        max_slots: tokens in the cache, over all rows: bounds its memory.
+        max_cache_bytes: memory of the cache, over all rows.
 
     Attributes:
         context: tokens that the model reads at most, prompt and answer together; None where nothing bounds them.
@@ -64,17 +64,18 @@ class Generator:
         *,
         device: torch.device | str = "cpu",
         max_rows: int = 64,
-        max_slots: int = 32768,
+        max_cache_bytes: int = 256 * MIB,
     ) -> None:
         self.module = module
         self.tokenizer = tokenizer
         self.device = torch.device(device)
-        self._max_slots = max_slots
         self.context = context_length(module)
         weight = next(module.parameters())
         with evaluating(self.module):
             model = Causal(module, self.device, context=self.context)
-            self._way = choose_way(model, vocab=_vocabulary(module, tokenizer), dtype=weight.dtype)
+            vocab, windowed = _vocabulary(module, tokenizer), _is_windowed(module)
+            self._way = choose_way(model, vocab=vocab, dtype=weight.dtype, windowed=windowed)
+            self._max_slots = max_cache_bytes // max(1, self._way.bytes_per_slot())
         self._max_rows = max_rows if self._way.batches else 1
 
     @property
@@ -253,6 +254,13 @@ def _text_config(module: nn.Module) -> Any:
 def context_length(module: nn.Module) -> int | None:
     """Tokens that the model reads at most; None where nothing bounds them."""
     return getattr(_text_config(module), "max_position_embeddings", None)
+
+
+def _is_windowed(module: nn.Module) -> bool:
+    """Whether the config names a window of attention."""
+    config = _text_config(module)
+    names = ("sliding_window", "attention_chunk_size", "attention_window_size", "window_size")
+    return any(isinstance(getattr(config, name, None), int) for name in names)
 
 
 def _vocabulary(module: nn.Module, tokenizer: Any) -> int:
