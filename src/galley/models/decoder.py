@@ -9,6 +9,7 @@ from torch import Tensor, nn
 
 from galley.data.batch import TokenBatch
 from galley.models.fused_lora import fuse_lora
+from galley.models.fused_norm import fuse_norms
 from galley.models.heads import find_head
 from galley.models.layer_tricks import checkpoint_layers, compile_layers
 from galley.models.layout_choice import choose_layouts
@@ -49,13 +50,13 @@ class Decoder:
     ) -> None:
         self.spec, self.module, self.tokenizer = spec, module, tokenizer
         network = Network(module)
-        fused = fuse_lora(module)
+        layers, norms = fuse_lora(module), fuse_norms(module)
         with evaluating(module):
             self._head = find_head(network, probe_tokens(network)[1])
             self._layouts = choose_layouts(network, self._head.face, packing=packing, on_note=on_note)
         facts = [f"documents {self._layouts.name}", f"log-probabilities from {self._head.name}"]
-        if fused:
-            facts.append(f"{fused} adapted layers fused")
+        if layers or norms:
+            facts.append(f"{layers} adapted layers and {norms} norms fused")
         on_note("model", "; ".join(facts))
         if checkpointing == "full":
             checkpoint_layers(network, on_note)

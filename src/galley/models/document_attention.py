@@ -14,6 +14,8 @@ from transformers import AttentionInterface, AttentionMaskInterface
 from transformers.integrations.sdpa_attention import repeat_kv, sdpa_attention_forward
 from transformers.masking_utils import sdpa_mask
 
+from galley.models.grouped_attention import LONGEST, grouped_attention
+
 NAME = "galley_documents"
 """The name under which transformers' models find this attention."""
 
@@ -66,6 +68,9 @@ def document_attention(
     special = [name for name in ("softcap", "s_aux", "position_bias") if kwargs.get(name) is not None]
     if special or attention_mask is not None or query.shape[0] != 1 or kwargs.get("is_causal") is False:
         raise NotImplementedError(f"document attention with {special or 'a mask'}")
+    if query.device.type == "cpu" and dropout == 0.0 and max(document_lengths) <= LONGEST:
+        scale = query.shape[-1] ** -0.5 if scaling is None else scaling
+        return grouped_attention(query, key, value, document_lengths, scale), None
     groups = query.shape[1] // key.shape[1]
     if groups > 1:
         key, value = repeat_kv(key, groups), repeat_kv(value, groups)

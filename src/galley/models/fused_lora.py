@@ -6,7 +6,7 @@ factor, the sum into the matrix product, and the backward pass makes no gradient
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import sys
 from typing import Any
 
 import torch
@@ -23,15 +23,13 @@ def fuse_lora(module: nn.Module) -> int:
     Returns:
         Number of layers that were changed.
     """
-    import sys
-
     peft_lora = sys.modules.get("peft.tuners.lora.layer")
     if peft_lora is None:
         return 0
     count = 0
     for layer in module.modules():
-        if type(layer) is peft_lora.Linear and _is_plain(layer):
-            layer.forward = _fused_forward(layer, layer.forward)
+        if type(layer) is peft_lora.Linear and _is_plain(layer) and "forward" not in vars(layer):
+            layer.forward = _Fused(layer)
             count += 1
     return count
 
@@ -50,18 +48,22 @@ def _is_plain(layer: Any) -> bool:
     )
 
 
-def _fused_forward(layer: Any, original: Callable[..., Tensor]) -> Callable[..., Tensor]:
-    (name,) = layer.lora_A.keys()
+class _Fused:
+    """The forward of one layer; an object, so that a deep copy of the model gets one with its own layer."""
 
-    def forward(x: Tensor, *args: Any, **kwargs: Any) -> Tensor:
-        plain = not (args or kwargs or layer.disable_adapters or layer.merged) and layer.active_adapters == [name]
+    def __init__(self, layer: Any) -> None:
+        self.layer = layer
+        (self.name,) = layer.lora_A.keys()
+
+    def __call__(self, x: Tensor, *args: Any, **kwargs: Any) -> Tensor:
+        layer, name = self.layer, self.name
         base = layer.base_layer
+        plain = not (args or kwargs or layer.disable_adapters or layer.merged) and layer.active_adapters == [name]
         if not plain or x.dtype != base.weight.dtype or torch.is_autocast_enabled(x.device.type):
-            return original(x, *args, **kwargs)
+            original: Tensor = type(layer).forward(layer, x, *args, **kwargs)
+            return original
         down, up = layer.lora_A[name].weight, layer.lora_B[name].weight
         return lora_linear(x, base.weight, base.bias, down, up, layer.scaling[name])
-
-    return forward
 
 
 def lora_linear(x: Tensor, weight: Tensor, bias: Tensor | None, down: Tensor, up: Tensor, scale: float) -> Tensor:

@@ -70,7 +70,8 @@ def choose_layouts(network: Network, face: Face, *, packing: bool, on_note: Call
 def _tell_documents(network: Network, works: Callable[[], bool]) -> bool:
     """Switch a model that runs SDPA to attention per document for good, if that works."""
     inner = network.inner
-    if not isinstance(inner, PreTrainedModel) or inner.config._attn_implementation != "sdpa":
+    known = ("sdpa", document_attention.NAME)
+    if not isinstance(inner, PreTrainedModel) or inner.config._attn_implementation not in known:
         return False
     with _quiet("transformers"):
         inner.set_attn_implementation(document_attention.NAME)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from typing import Protocol, TypeAlias
 
 import torch
@@ -10,12 +10,10 @@ from torch import Tensor
 
 from galley.data.batch import TokenBatch
 from galley.models.network import Inputs
+from galley.models.padding import groups_of_similar_length
 
 Face: TypeAlias = Callable[[Inputs, Tensor | None], Tensor]
 """`Network.hidden` or `Network.logits`."""
-
-PADDING_SHARE = 0.25
-"""Padding that a group of documents may have, as a share of its tokens."""
 
 
 class Layout(Protocol):
@@ -93,18 +91,3 @@ class Single:
 def document_lengths(batch: TokenBatch) -> tuple[int, ...]:
     """Tokens of each document."""
     return tuple(end - start for start, end in zip(batch.bounds, batch.bounds[1:], strict=False))
-
-
-def groups_of_similar_length(lengths: Sequence[int]) -> Iterator[tuple[int, ...]]:
-    """Document numbers in groups, longest first, so that little is padding."""
-    group: list[int] = []
-    tokens = 0
-    for d in sorted(range(len(lengths)), key=lambda d: -lengths[d]):
-        longest = lengths[group[0]] if group else lengths[d]
-        if longest * (len(group) + 1) > (1 + PADDING_SHARE) * (tokens + lengths[d]):
-            yield tuple(group)
-            group, tokens = [], 0
-        group.append(d)
-        tokens += lengths[d]
-    if group:
-        yield tuple(group)
