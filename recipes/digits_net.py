@@ -14,4 +14,6 @@ class Net(nn.Module):
         self.head = nn.Sequential(nn.Flatten(), nn.Linear(64 * 4 * 4, 128), nn.ReLU(), nn.Linear(128, num_classes))
 
     def forward(self, x: Tensor) -> Tensor:
-        return self.head(self.features(x))
+        """Scores of the classes."""
+        scores: Tensor = self.head(self.features(x))
+        return scores
