@@ -193,7 +193,8 @@ class Slots:
         """Tokens at the beginning of all prompts that are worth computing once; the last token is always left."""
         if self._least_shared is None or len(prompts) < 2:
             return 0
-        first, last = min(prompts), max(prompts)  # in lexical order: what these two share, all share
+        rows = [tuple(prompt) for prompt in prompts]
+        first, last = min(rows), max(rows)  # in lexical order: what these two share, all share
         most = min(map(len, prompts)) - 1
         shared = next((n for n in range(most) if first[n] != last[n]), most)
         return shared if shared >= self._least_shared else 0
