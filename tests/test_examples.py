@@ -38,14 +38,14 @@ def test_train_and_chat(cache_folder: Path, capsys: pytest.CaptureFixture[str]) 
 
 @pytest.mark.tiny
 def test_own_module() -> None:
-    run = example("own_module").main("budget={steps: 150}", "optimizer.learning_rate=5e-3")
+    run = example("own_module").main("budget.steps=150", "optimizer.learning_rate=5e-3")
     assert run.verdict.tuned > 0.8
     assert run.verdict.better
 
 
 @pytest.mark.tiny
 def test_compare_rates() -> None:
-    lowest = example("compare_rates").main("budget={steps: 8}", "data.rows=400")
+    lowest = example("compare_rates").main("budget.steps=8", "data.rows=400")
     assert set(lowest) == {1e-4, 1e-3, 1e-2}
     assert lowest[1e-3] < lowest[1e-4]
 

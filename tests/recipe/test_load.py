@@ -210,6 +210,13 @@ def test_a_mistake_in_an_override_names_the_override(tmp_path: Path) -> None:
     assert lines[2].startswith("override seed.x=1: seed: ")
 
 
+def test_an_override_of_the_budget_replaces_what_it_excludes(tmp_path: Path) -> None:
+    text = THREE + "budget: {epochs: 3, minutes: 9}\n"
+    budget = read(text, tmp_path, "budget.steps=20").budget
+    assert (budget.epochs, budget.steps, budget.minutes) == (None, 20, 9)
+    assert "budget.steps: contradicts budget.epochs" in mistakes(text, tmp_path, "budget.steps=2", "budget.epochs=1")[0]
+
+
 def test_an_override_does_not_change_the_mapping_it_came_from() -> None:
     given = {**BASE, "budget": {"epochs": 3}}
     load(given, ["budget.epochs=1"], methods=METHODS)

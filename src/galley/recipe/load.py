@@ -15,6 +15,9 @@ from galley.recipe.problems import Path, Problem, raise_all, show
 from galley.recipe.schema import SHORT_FORMS, Recipe
 from galley.recipe.validate import MethodLookup, holds, method_problems, schema_problems
 
+BUDGETS = ("epochs", "steps", "tokens")
+"""Keys of the budget that exclude each other."""
+
 
 def load(source: str | FilePath | Mapping[str, Any], overrides: Sequence[str] = (), *, methods: MethodLookup) -> Recipe:
     """Read, override, validate and locate a recipe.
@@ -34,11 +37,20 @@ def load(source: str | FilePath | Mapping[str, Any], overrides: Sequence[str] = 
         'chat'
     """
     document = from_mapping(source) if isinstance(source, Mapping) else from_file(FilePath(source))
+    _make_way(document, overrides)
     for override in overrides:
         apply_override(document, override)
     recipe = check(document, methods)
     folder = FilePath.cwd() if isinstance(source, Mapping) else FilePath(source).absolute().parent
     return absolute_references(recipe, folder)
+
+
+def _make_way(document: Document, overrides: Sequence[str]) -> None:
+    """`budget.steps=20` replaces the epochs of the file; two overrides that exclude each other stay a mistake."""
+    budget = document.values.get("budget")
+    given = {override.partition("=")[0].strip() for override in overrides}
+    if isinstance(budget, dict) and given & {f"budget.{key}" for key in BUDGETS}:
+        document.values["budget"] = {key: value for key, value in budget.items() if key not in BUDGETS}
 
 
 def check(document: Document, methods: MethodLookup) -> Recipe:

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from galley.recipe.document import Document, from_mapping
-from galley.recipe.load import apply_override, check
+from galley.recipe.load import BUDGETS, apply_override, check
 from galley.recipe.problems import Problem
 from galley.recipe.schema import SHORT_FORMS, Recipe
 from galley.recipe.validate import MethodLookup
@@ -61,13 +61,13 @@ def extend(
     for override in overrides:
         _extend_one(document, override, decided or {})
     budget = document.values.get("budget", {})
-    for key in [key for key in ("epochs", "steps", "tokens") if len(overrides) == 1 and key in budget]:
+    for key in [key for key in BUDGETS if len(overrides) == 1 and key in budget]:
         if overrides[0].partition("=")[0].strip() in _EXCLUSIVE - {f"budget.{key}"}:
             del budget[key]
     return check(document, methods)
 
 
-_EXCLUSIVE = frozenset({"budget.epochs", "budget.steps", "budget.tokens"})
+_EXCLUSIVE = frozenset(f"budget.{key}" for key in BUDGETS)
 """Extending by one of these replaces the others."""
 
 
