@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import os
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -95,7 +96,9 @@ def extend(folder: RunFolder, overrides: Sequence[str], *, observer: Observer | 
     log = EventLog(observer or SilentObserver())
     before = Plan.model_validate(folder.plan())
     had = read_recipe(folder.path / "recipe.yaml")
-    asked = recipe.extend(had, overrides, methods=methods, decided={"budget.epochs": before.epochs})
+    asked = recipe.extend(
+        had, overrides, methods=methods, decided={"budget.epochs": before.epochs, "budget.steps": before.steps}
+    )
     inputs = _read(asked, log)
     decided, train_rows, held_out = inputs.plan(max_length=before.batch.max_length_tokens)
     if decided.steps <= before.steps:
@@ -215,6 +218,7 @@ def _create(inputs: _Inputs, decided: Plan, root: Path) -> RunFolder:
 def _status(folder: RunFolder) -> Iterator[None]:
     """Keep the run's status true however the job ends."""
     folder.set_status("running")
+    folder.event("started", f"by process {os.getpid()}")
     try:
         yield
     except GalleyError as error:
@@ -228,6 +232,7 @@ def _status(folder: RunFolder) -> Iterator[None]:
         folder.set_status("failed", f"{type(error).__name__}: {error}")
         raise
     folder.set_status("done")
+    folder.event("done", f"the result is in {folder.result.name}/")
 
 
 def _train_and_judge(

@@ -32,6 +32,7 @@ class Single:
         self.module = model.module
         self.module.to(self.device)
         self.module.train()
+        torch.manual_seed(plan.seed)  # of dropout; weights were drawn from seeds of their own
         self.optimizer = MasterOptimizer(self.module, plan.optimizer)
 
     def step(self, loss: LossFn, batches: Sequence[Batch], learning_rate: float) -> StepResult:
