@@ -17,7 +17,7 @@ def arguments() -> argparse.Namespace:
     """The command line that the driver uses for every side."""
     parser = argparse.ArgumentParser()
     parser.add_argument("--model", required=True, help="hub-layout folder of the base model")
-    parser.add_argument("--rows", required=True, help="JSONL with prompt, completion (text) and tokens (real length)")
+    parser.add_argument("--rows", required=True, help="JSONL with prompt and completion, both text")
     parser.add_argument("--out", required=True, help="folder for the adapter")
     parser.add_argument("--variant", required=True)
     parser.add_argument("--steps", type=int, default=20)
@@ -25,6 +25,7 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--rank", type=int, default=16)
     parser.add_argument("--learning-rate", type=float, default=5e-4)
     parser.add_argument("--threads", type=int, default=2)
+    parser.add_argument("--device", default="cpu")
     return parser.parse_args()
 
 

@@ -1,4 +1,7 @@
-"""LLaMA-Factory on the shared workload, through its own `run_exp`. It refuses bf16 on a CPU, so float32 is its only variant."""
+"""LLaMA-Factory on the shared workload, through its own `run_exp`.
+
+It refuses bf16 on a CPU, so float32 is its only variant there.
+"""
 
 from __future__ import annotations
 
@@ -42,7 +45,9 @@ def main() -> None:
 
     step = Trainer.training_step
 
-    def counting(self: Trainer, model: object, inputs: dict[str, torch.Tensor], *rest: object, **named: object) -> object:
+    def counting(
+        self: Trainer, model: object, inputs: dict[str, torch.Tensor], *rest: object, **named: object
+    ) -> object:
         seen[0] += int(inputs["attention_mask"].sum())
         return step(self, model, inputs, *rest, **named)
 

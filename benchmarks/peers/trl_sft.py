@@ -50,7 +50,7 @@ def main() -> None:
         packing=args.variant.endswith("packed"),
         max_length=512,
         bf16=half,
-        use_cpu=True,
+        use_cpu=args.device == "cpu",
         gradient_checkpointing=False,
         report_to=[],
         save_strategy="no",
