@@ -100,6 +100,9 @@ class Way(Protocol):
         """Memory of one token of one row in the cache; 0 where rows are not generated together."""
 
 
+_DROP_SHARE = 3  # of the slots: moving a cache to the left pays when a third of it is unused
+
+
 class SlotRows:
     """Rows that share one cache and end at the same slot; slots that a row does not use are masked.
 
@@ -132,16 +135,21 @@ class SlotRows:
         return self._forward(ids_R[:, None], torch.ones_like(ids_R[:, None], dtype=torch.bool))
 
     def keep(self, rows: Sequence[int]) -> None:
-        """Go on with these rows, without the slots that only others used."""
+        """Go on with these rows, without the slots on the left that only others used, once these are many."""
         index = torch.tensor(rows, device=self._model.device)
         self._lengths_R = self._lengths_R[index]
-        drop = int(self._mask_RS[index].any(0).int().argmax())
-        self._mask_RS = self._mask_RS[index, drop:]
-        self._cache.select(index, drop=drop)
+        self._mask_RS = self._mask_RS[index]
+        self._cache.keep(rows)
+        unused = int(self._mask_RS.any(0).int().argmax())
+        if unused * _DROP_SHARE > self._cache.length:
+            self._mask_RS = self._mask_RS[:, unused:]
+            self._cache.shift(-unused)
 
     def join(self, other: SlotRows) -> None:
         """Take in other rows; the fewer slots are filled up on the left."""
-        self._cache.append(other._cache)
+        if (missing := other._cache.length - self._cache.length) > 0:
+            self._cache.shift(missing)
+        self._cache.join(other._cache)
         self._lengths_R = torch.cat([self._lengths_R, other._lengths_R])
         masks = (pad(mask, (self._cache.length - mask.shape[1], 0)) for mask in (self._mask_RS, other._mask_RS))
         self._mask_RS = torch.cat(list(masks))

@@ -22,7 +22,7 @@ from galley.models.proof import evaluating
 OnDone = Callable[[int, Generation], None]
 """Called with a prompt's number and its answer as soon as that is complete."""
 
-_COMPACT_SHARE = 8  # rows leave once one in eight is done: moving the cache costs about as much as one step
+_COMPACT_SHARE = 8  # rows leave once one in eight is done, and are stepped on for nothing until then
 _ADMIT_SHARE = 4  # waiting rows start once a quarter of the places is free
 _READ_TOKENS = 4096  # prompt tokens read at once, at most: bounds the memory of activations
 
@@ -193,6 +193,7 @@ class Generator:
             if not stay:
                 active, rows = [], None
             elif (len(active) - len(stay)) * _COMPACT_SHARE >= len(active):
+                stay = _in_place(stay)
                 rows.keep(stay)
                 active = [active[i] for i in stay]
 
@@ -243,6 +244,13 @@ def _extend(logits: Tensor, rows: Sequence[_Row], settings: Sampling, stops: fro
 
 def _unfinished(rows: Sequence[_Row]) -> list[int]:
     return [index for index, row in enumerate(rows) if row.finish is None]
+
+
+def _in_place(stay: Sequence[int]) -> list[int]:
+    """The rows in an order that moves as few as possible: the last ones fill the places of those that leave."""
+    kept, places = set(stay), range(len(stay))
+    moved = iter(sorted(kept - set(places), reverse=True))
+    return [place if place in kept else next(moved) for place in places]
 
 
 def _text_config(module: nn.Module) -> Any:
