@@ -28,7 +28,7 @@ $(VENV)/.dev: $(VENV)/.demo
 	touch $@
 
 demo: $(VENV)/.demo
-	$(BIN)/galley train recipes/demo.yaml --resume never --fresh-name
+	$(BIN)/galley train recipes/demo.yaml --resume never
 
 test: $(VENV)/.dev
 	$(BIN)/python -m pytest
