@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -18,6 +19,18 @@ from galley.models.grouped_attention import LONGEST, grouped_attention
 
 NAME = "galley_documents"
 """The name under which transformers' models find this attention."""
+
+
+@dataclass(frozen=True, eq=False)
+class Documents:
+    """Where documents lie in a row; an object of its own, so that compiled layers do not look inside it.
+
+    Args:
+        lengths: tokens of each, summing to T.
+    """
+
+    lengths: tuple[int, ...]
+
 
 _packed: ContextVar[bool] = ContextVar("packed", default=False)
 
@@ -41,7 +54,7 @@ def document_attention(
     *,
     scaling: float | None = None,
     dropout: float = 0.0,
-    document_lengths: tuple[int, ...] | None = None,
+    documents: Documents | None = None,
     **kwargs: Any,
 ) -> tuple[Tensor, None]:
     """Causal attention of each document on itself; transformers' own where no documents are named.
@@ -54,13 +67,13 @@ def document_attention(
         attention_mask: must be None when documents are named.
         scaling: factor on the scores.
         dropout: of the attention weights.
-        document_lengths: tokens of each document, summing to T.
+        documents: where they lie.
         **kwargs: what a family needs beyond this is refused, so that the load-time check falls back.
 
     Raises:
         NotImplementedError: for soft caps, sinks, biases or masks made by the model.
     """
-    if document_lengths is None:
+    if documents is None:
         out: tuple[Tensor, None] = sdpa_attention_forward(
             module, query, key, value, attention_mask, scaling=scaling, dropout=dropout, **kwargs
         )
@@ -68,20 +81,26 @@ def document_attention(
     special = [name for name in ("softcap", "s_aux", "position_bias") if kwargs.get(name) is not None]
     if special or attention_mask is not None or query.shape[0] != 1 or kwargs.get("is_causal") is False:
         raise NotImplementedError(f"document attention with {special or 'a mask'}")
-    if query.device.type == "cpu" and dropout == 0.0 and max(document_lengths) <= LONGEST:
+    lengths = documents.lengths
+    if query.device.type == "cpu" and dropout == 0.0 and max(lengths) <= LONGEST:
         scale = query.shape[-1] ** -0.5 if scaling is None else scaling
-        return grouped_attention(query, key, value, document_lengths, scale), None
+        return grouped_attention(query, key, value, lengths, scale), None
     groups = query.shape[1] // key.shape[1]
     if groups > 1:
         key, value = repeat_kv(key, groups), repeat_kv(value, groups)
     # split, not slices: its backward is one concatenation instead of a zero-filled tensor per document.
-    pieces = zip(*(torch.split(x, list(document_lengths), 2) for x in (query, key, value)), strict=True)
+    pieces = zip(*(torch.split(x, list(lengths), 2) for x in (query, key, value)), strict=True)
     outs = [functional.scaled_dot_product_attention(q, k, v, None, dropout, True, scale=scaling) for q, k, v in pieces]
     return torch.cat([out.transpose(1, 2) for out in outs], 1), None
 
 
 def _mask(*args: Any, **kwargs: Any) -> Tensor | None:
     return None if _packed.get() else sdpa_mask(*args, **kwargs)
+
+
+def keep_uncompiled() -> None:
+    """Compile layers around this attention only: its shapes change with every batch."""
+    AttentionInterface.register(NAME, torch.compiler.disable(document_attention))  # type: ignore[no-untyped-call]
 
 
 AttentionInterface.register(NAME, document_attention)

@@ -166,7 +166,7 @@ def _linear(layer: Any) -> Linear:
     if type(layer) is nn.Linear:
         return Linear(layer)
     lora = sys.modules.get("peft.tuners.lora.layer")
-    if lora is None or type(layer) is not lora.Linear:
+    if lora is None or not isinstance(layer, lora.Linear):
         raise Unsupported(f"{type(layer).__name__} in place of a linear layer")
     names = [name for name in layer.active_adapters if name in layer.lora_A]
     if type(layer.base_layer) is not nn.Linear or len(names) != 1 or len(layer.lora_A) != 1:

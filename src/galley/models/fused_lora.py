@@ -7,6 +7,7 @@ factor, the sum into the matrix product, and the backward pass makes no gradient
 from __future__ import annotations
 
 import sys
+from functools import cache
 from typing import Any
 
 import torch
@@ -26,11 +27,13 @@ def fuse_lora(module: nn.Module) -> int:
     peft_lora = sys.modules.get("peft.tuners.lora.layer")
     if peft_lora is None:
         return 0
+    fused = _fused_class(peft_lora.Linear)
     count = 0
     for layer in module.modules():
-        if type(layer) is peft_lora.Linear and _is_plain(layer) and "forward" not in vars(layer):
-            layer.forward = _Fused(layer)
-            count += 1
+        if type(layer) is peft_lora.Linear and _is_plain(layer):
+            # A class and not an attribute: copies of the model keep it, and all layers share one compilation.
+            layer.__class__ = fused
+        count += type(layer) is fused
     return count
 
 
@@ -48,22 +51,21 @@ def _is_plain(layer: Any) -> bool:
     )
 
 
-class _Fused:
-    """The forward of one layer; an object, so that a deep copy of the model gets one with its own layer."""
+@cache
+def _fused_class(linear: Any) -> Any:
+    """PEFT's layer with another forward; made here, since PEFT is imported only where there are adapters."""
 
-    def __init__(self, layer: Any) -> None:
-        self.layer = layer
-        (self.name,) = layer.lora_A.keys()
-
-    def __call__(self, x: Tensor, *args: Any, **kwargs: Any) -> Tensor:
-        layer, name = self.layer, self.name
-        base = layer.base_layer
-        plain = not (args or kwargs or layer.disable_adapters or layer.merged) and layer.active_adapters == [name]
+    def forward(self: Any, x: Tensor, *args: Any, **kwargs: Any) -> Tensor:
+        (name,) = self.lora_A.keys()
+        base = self.base_layer
+        plain = not (args or kwargs or self.disable_adapters or self.merged) and self.active_adapters == [name]
         if not plain or x.dtype != base.weight.dtype or torch.is_autocast_enabled(x.device.type):
-            original: Tensor = type(layer).forward(layer, x, *args, **kwargs)
+            original: Tensor = linear.forward(self, x, *args, **kwargs)
             return original
-        down, up = layer.lora_A[name].weight, layer.lora_B[name].weight
-        return lora_linear(x, base.weight, base.bias, down, up, layer.scaling[name])
+        down, up = self.lora_A[name].weight, self.lora_B[name].weight
+        return lora_linear(x, base.weight, base.bias, down, up, self.scaling[name])
+
+    return type(linear.__name__, (linear,), {"forward": forward})
 
 
 def lora_linear(x: Tensor, weight: Tensor, bias: Tensor | None, down: Tensor, up: Tensor, scale: float) -> Tensor:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable
+from functools import cache, partial
 from typing import Any
 
 import torch
@@ -21,29 +22,31 @@ def fuse_norms(module: nn.Module) -> int:
     """
     count = 0
     for norm in module.modules():
-        epsilon = _epsilon(norm)
-        if epsilon is None or "forward" in vars(norm):
+        if vars(type(norm)).get("fused_by_galley"):
+            count += 1
             continue
-        for offset in (0.0, 1.0):
-            fused = _Fused(norm, epsilon, offset)
-            if _same(norm, fused):
-                norm.forward = fused
+        epsilon = _epsilon_name(norm)
+        for offset in (0.0, 1.0) if epsilon else ():
+            fused = _fused_class(type(norm), epsilon, offset)
+            if _same(norm, fused.forward):
+                # A class and not an attribute: copies of the model keep it, and all layers share one compilation.
+                norm.__class__ = fused
                 count += 1
                 break
     return count
 
 
-def _epsilon(norm: nn.Module) -> float | None:
-    """What is added to the mean square, of a module that looks like an RMS norm."""
+def _epsilon_name(norm: nn.Module) -> str:
+    """Where a module that looks like an RMS norm keeps what is added to the mean square; empty for others."""
     weight = getattr(norm, "weight", None)
     one_argument = len(inspect.signature(norm.forward).parameters) == 1  # others have a gate
     if not (type(norm).__name__.endswith("RMSNorm") and one_argument and isinstance(weight, Tensor)):
-        return None
-    found = [value for name in ("variance_epsilon", "eps") if isinstance(value := getattr(norm, name, None), float)]
-    return found[0] if found and weight.dim() == 1 else None
+        return ""
+    found = [name for name in ("variance_epsilon", "eps") if isinstance(getattr(norm, name, None), float)]
+    return found[0] if found and weight.dim() == 1 else ""
 
 
-def _same(norm: Any, fused: Callable[[Tensor], Tensor]) -> bool:
+def _same(norm: Any, fused: Callable[[Any, Tensor], Tensor]) -> bool:
     """Outputs and gradients agree to the last place or two of the weights' precision."""
     weight: Tensor = norm.weight
     generator = torch.Generator().manual_seed(0)
@@ -52,7 +55,7 @@ def _same(norm: Any, fused: Callable[[Tensor], Tensor]) -> bool:
     limit = 2 * torch.finfo(weight.dtype).eps if weight.dtype != torch.float32 else 1e-5
     leaves = (x.mul_(3).requires_grad_(), *((weight,) if weight.requires_grad else ()))
     results = []
-    for forward in (norm.forward, fused):
+    for forward in (norm.forward, partial(fused, norm)):
         try:
             with torch.enable_grad():
                 out = forward(leaves[0])
@@ -65,14 +68,14 @@ def _same(norm: Any, fused: Callable[[Tensor], Tensor]) -> bool:
     )
 
 
-class _Fused:
-    """The forward of one norm; an object, so that a deep copy of the model gets one with its own norm."""
+@cache
+def _fused_class(kind: Any, epsilon: str, offset: float) -> Any:
+    """The family's norm with another forward."""
 
-    def __init__(self, norm: Any, epsilon: float, offset: float) -> None:
-        self.norm, self.epsilon, self.offset = norm, epsilon, offset
+    def forward(self: Any, x: Tensor) -> Tensor:
+        return rms_norm(x, self.weight, getattr(self, epsilon), offset)
 
-    def __call__(self, x: Tensor) -> Tensor:
-        return rms_norm(x, self.norm.weight, self.epsilon, self.offset)
+    return type(kind.__name__, (kind,), {"forward": forward, "fused_by_galley": True})
 
 
 def rms_norm(x: Tensor, weight: Tensor, epsilon: float, offset: float = 0.0) -> Tensor:

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from torch import nn
 from transformers import PreTrainedModel
 
+from galley.models import document_attention
 from galley.models.network import Network
 
 
@@ -34,6 +35,7 @@ def compile_layers(network: Network, on_note: Callable[[str, str], None]) -> Non
     layers = repeated_layers(network.inner)
     if not layers:
         on_note("fallback", f"{type(network.inner).__name__} has no repeated layer to compile")
+    document_attention.keep_uncompiled()
     for layer in layers:
         layer.compile(dynamic=True)
 

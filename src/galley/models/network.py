@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 from transformers import PreTrainedModel
 
-from galley.models.document_attention import packed_documents
+from galley.models.document_attention import Documents, packed_documents
 
 
 @dataclass(frozen=True)
@@ -92,7 +92,7 @@ class _Options:
         if not inputs.lengths:
             return module(inputs.ids, **extra)
         with packed_documents():
-            return module(inputs.ids, document_lengths=inputs.lengths, **extra)
+            return module(inputs.ids, documents=Documents(inputs.lengths), **extra)
 
 
 def _options(module: nn.Module) -> _Options:
