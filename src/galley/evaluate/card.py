@@ -116,8 +116,10 @@ def _training(run: FinishedRun) -> Iterator[str]:
         "hardware": plan.hardware.name,
         "seed": plan.seed,
     }
-    if "tokens" in last:
-        rows["tokens"] = f"{format_count(last['tokens'])} in {format_duration(last.get('seconds', 0.0))}"
+    if "seconds" in last:
+        rows["time"] = format_duration(last["seconds"])
+    if "tokens" in last and run.contestants.tokenizer is not None:
+        rows["tokens"] = format_count(last["tokens"])
     yield "| | |"
     yield "|---|---|"
     for name, value in rows.items():
