@@ -10,22 +10,20 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from galley import data, methods, models, recipe
+from galley import data, methods, models, recipe, runs
 from galley.base import GalleyError
 from galley.base.observer import Observer, SilentObserver
 from galley.manifest import check_manifest, manifest
 from galley.plan import decide, resolve
 from galley.plan.types import Plan
 from galley.recipe import Recipe
-from galley.runs import EventLog, RunFolder, Status, find_run, free_name, list_runs, loss_plot
-from galley.runs.journal import Journal
-from galley.signals import interruptible
 
 if TYPE_CHECKING:
     from galley.data.samples import Samples
     from galley.evaluate import TrainedOutputs
     from galley.loop import Stopped, Training
     from galley.methods.base import Method
+    from galley.runs import EventLog, RunFolder, Status
 
 RUNS = Path("runs")
 
@@ -65,7 +63,7 @@ def train(
     Raises:
         GalleyError: see docs/errors.md; `interrupted` after Ctrl-C, with everything saved.
     """
-    log = EventLog(observer or SilentObserver())
+    log = runs.EventLog(observer or SilentObserver())
     unfinished = _find_unfinished(asked, runs_root, resume)
     inputs = _read(asked, log)
     if unfinished is None:
@@ -93,7 +91,7 @@ def extend(folder: RunFolder, overrides: Sequence[str], *, observer: Observer | 
     Raises:
         GalleyError: `plan-contradiction` when something else is changed or the budget does not grow.
     """
-    log = EventLog(observer or SilentObserver())
+    log = runs.EventLog(observer or SilentObserver())
     before = Plan.model_validate(folder.plan())
     had = read_recipe(folder.path / "recipe.yaml")
     asked = recipe.extend(
@@ -177,18 +175,18 @@ def _find_unfinished(asked: Recipe, root: Path, resume: str) -> RunFolder | None
     if resume == "never":
         return None
     if resume != "auto":
-        return _same_recipe(find_run(root, resume), asked)
+        return _same_recipe(runs.find_run(root, resume), asked)
     if asked.name is not None:
         path = root / asked.name
         if not path.exists():
             return None
-        folder = RunFolder.open(path)
+        folder = runs.RunFolder.open(path)
         if folder.status() == "done":
             hint = f"galley extend {asked.name} budget.epochs=+1 trains it longer; else give another name"
             raise GalleyError("run-exists", f"the run {asked.name} is already finished", hint=hint)
         return _same_recipe(folder, asked)
     text = recipe.dump(asked)
-    open_runs = (f for f in reversed(list_runs(root)) if f.status() in ("interrupted", "failed", "new"))
+    open_runs = (f for f in reversed(runs.list_runs(root)) if f.status() in ("interrupted", "failed", "new"))
     return next((folder for folder in open_runs if folder.recipe() == text), None)
 
 
@@ -204,8 +202,8 @@ def _same_recipe(folder: RunFolder, asked: Recipe) -> RunFolder:
 
 def _create(inputs: _Inputs, decided: Plan, root: Path) -> RunFolder:
     asked = inputs.asked
-    name = asked.name or free_name(root, f"{asked.task}-{Path(asked.data.path.rpartition(':')[2]).stem}")
-    return RunFolder.create(
+    name = asked.name or runs.free_name(root, f"{asked.task}-{Path(asked.data.path.rpartition(':')[2]).stem}")
+    return runs.RunFolder.create(
         root,
         name,
         recipe=recipe.dump(asked),
@@ -243,7 +241,7 @@ def _train_and_judge(
 
     trained = _train(inputs, decided, train_rows, held_out, folder)
     gc.collect()
-    loss_plot(folder)
+    runs.loss_plot(folder)
     evaluate.finish(folder, inputs.asked, observer=inputs.log, trained=trained)
 
 
@@ -253,13 +251,14 @@ def _train(
     """Place the model, run the loop, save the best weights; give what the trained model answers, while it is here."""
     from galley import engines, evaluate
     from galley.loop import Training
+    from galley.signals import interruptible
 
     asked, log = inputs.asked, inputs.log
     log.phase("load model")
     model = inputs.method.build(inputs.spec, settings(decided, inputs, train_rows), log.note)
     engine = engines.registry.get(decided.engine)()
     engine.setup(decided, model)
-    journal = Journal(folder, log, sinks=asked.checkpoint.sinks)
+    journal = runs.Journal(folder, log, sinks=asked.checkpoint.sinks)
     with interruptible() as should_stop:
         work = Training(
             decided,

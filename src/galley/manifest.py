@@ -5,11 +5,13 @@ from __future__ import annotations
 import platform
 from importlib import metadata
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from galley import data, models
 from galley.base import GalleyError
-from galley.runs import RunFolder
+
+if TYPE_CHECKING:
+    from galley.runs import RunFolder
 
 _PACKAGES = ("torch", "transformers", "peft", "tokenizers", "safetensors", "numpy", "bitsandbytes")
 

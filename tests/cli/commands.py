@@ -12,7 +12,7 @@ import pytest
 
 from galley.cli.main import main
 
-HEAVY = ("torch", "transformers", "numpy", "rich")
+HEAVY = ("torch", "transformers", "peft", "numpy", "rich", "pyarrow", "matplotlib", "datasets", "huggingface_hub")
 
 
 @dataclass(frozen=True)

@@ -146,6 +146,8 @@ def test_ragged_rows_are_shown(tmp_path: Path, content: str, row: int, expected:
         ("a.json", '{"a": [{"x": 1}], "b": [{"x": 1}]}', "data-format", "several lists: a, b"),
         ("a.json", "[" * 100_000, "data-format", "nested too deeply"),
         ("a.yml", "a: [", "data-format", "not valid YAML"),
+        ("a.yml", ":", "data-columns", "it has the columns 'None'"),
+        ("a.yml", "1: [{2: x}]\n3: [{4: y}]", "data-format", "several lists: 1, 3"),
         ("a.txt", "  \n", "data-empty", "all 1 rows"),
         ("a.xlsx", "no zip", "data-format", "not a spreadsheet"),
         ("a.parquet", "no parquet", "data-format", "not a Parquet file"),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import platform
 from pathlib import Path
 
 
@@ -11,6 +12,9 @@ def cache_folder() -> Path:
     chosen = os.environ.get("GALLEY_CACHE")
     if chosen:
         return Path(chosen).expanduser()
+    if platform.system() == "Linux":  # as platformdirs has it, which takes longer to import than a plan to make
+        base = Path(os.environ.get("XDG_CACHE_HOME", ""))
+        return (base if base.is_absolute() else Path.home() / ".cache") / "galley"
     from platformdirs import user_cache_path
 
     return user_cache_path("galley", appauthor=False)

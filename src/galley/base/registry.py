@@ -3,12 +3,9 @@
 from __future__ import annotations
 
 import contextlib
-import difflib
 import functools
 import importlib
-import importlib.util
 import os
-import pkgutil
 import sys
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Generic, TypeVar, cast
@@ -42,9 +39,8 @@ class Registry(Generic[T]):
 
     def own_names(self) -> tuple[str, ...]:
         """Names of the entries in the folder itself, sorted, without importing any entry."""
-        folder = importlib.import_module(self.package)
-        files = (m.name for m in pkgutil.iter_modules(folder.__path__) if not m.name.startswith("_"))
-        return tuple(sorted(name.replace("_", "-") for name in files if self._is_entry(name)))
+        found = {file.name.removesuffix(".py") for folder in self._folders() for file in os.scandir(folder)}
+        return tuple(sorted(name.replace("_", "-") for name in found if self._is_entry(name)))
 
     def names(self) -> tuple[str, ...]:
         """All names, sorted, without importing any entry."""
@@ -57,11 +53,13 @@ class Registry(Generic[T]):
             GalleyError: `name-unknown`, with the nearest name, when there is none.
         """
         module = name.replace("-", "_")
-        if module.isidentifier() and not module.startswith("_") and self._is_entry(module):
+        if self._is_entry(module):
             return cast(T, getattr(importlib.import_module(f"{self.package}.{module}"), self.attribute))
         for point in self._entry_points():
             if point.name == name:
                 return cast(T, point.load())
+        import difflib
+
         near = difflib.get_close_matches(name, self.names(), n=1)
         guess = f"did you mean {near[0]}? " if near else ""
         raise GalleyError(
@@ -76,13 +74,18 @@ class Registry(Generic[T]):
     def _entry_points(self) -> tuple[metadata.EntryPoint, ...]:
         return _entry_points(self.package)
 
+    def _folders(self) -> list[str]:
+        return list(importlib.import_module(self.package).__path__)
+
     def _is_entry(self, module: str) -> bool:
-        """Whether the file defines the attribute, read from its source so that nothing is imported."""
-        spec = importlib.util.find_spec(f"{self.package}.{module}")
-        if spec is None or spec.origin is None:
+        """Whether the file or folder defines the attribute, read from its source so that nothing is imported."""
+        if not module.isidentifier() or module.startswith("_"):
             return False
-        with open(spec.origin, encoding="utf-8") as file:
-            return any(line.startswith(self.attribute) for line in file)
+        for folder in self._folders():
+            for path in (f"{folder}/{module}/__init__.py", f"{folder}/{module}.py"):
+                with contextlib.suppress(OSError), open(path, "rb") as file:
+                    return b"\n%s" % self.attribute.encode() in b"\n" + file.read()
+        return False
 
 
 @functools.cache

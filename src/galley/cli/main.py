@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import argparse
 import errno
+import gc
 import os
 import sys
-import traceback
 from collections.abc import Sequence
 from typing import NoReturn
 
@@ -43,10 +43,14 @@ def main(argv: Sequence[str] | None = None) -> int:
         code = Exit.FAILED
     except (Exception, KeyboardInterrupt) as error:
         if debug:
+            import traceback
+
             traceback.print_exc()
         known = as_galley_error(error)
         print(known.render(), file=sys.stderr)
         code = known.exit
+    if argv is None:
+        gc.freeze()  # the process ends: nothing is gained by looking through everything once more
     return int(code)
 
 
@@ -105,6 +109,8 @@ def as_galley_error(error: BaseException) -> GalleyError:
         return GalleyError("disk-full", f"no space left{place}", hint="free some space and run the same command again")
     if isinstance(error, MemoryError):
         return GalleyError("out-of-memory", "memory ran out", hint="budget: {memory: 4GiB} makes the plan smaller")
+    import traceback
+
     frames = traceback.extract_tb(error.__traceback__)
     place = f" ({os.path.basename(frames[-1].filename)}:{frames[-1].lineno})" if frames else ""  # noqa: PTH119
     what = str(error).strip().splitlines()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import unicodedata
 from collections.abc import Mapping, Sequence
 
@@ -141,7 +140,7 @@ def _checked(columns: Sequence[str], explicit: Mapping[str, str], task: str, sou
     chosen: dict[str, str] = {}
     for role, wanted in explicit.items():
         if role not in ROLES[task]:
-            near = difflib.get_close_matches(role, ROLES[task], n=1)
+            near = _near(role, ROLES[task])
             raise GalleyError(
                 "data-columns",
                 f"data.columns: {role!r} is no role of the task {task}",
@@ -151,7 +150,7 @@ def _checked(columns: Sequence[str], explicit: Mapping[str, str], task: str, sou
             (c for c in columns if c == wanted), next((c for c in columns if c.strip() == wanted.strip()), None)
         )
         if match is None:
-            near = difflib.get_close_matches(wanted, columns, n=1)
+            near = _near(wanted, columns)
             raise GalleyError(
                 "data-columns",
                 f"{source}: there is no column {wanted!r} (for {role}); it has {_listed(columns)}",
@@ -159,6 +158,13 @@ def _checked(columns: Sequence[str], explicit: Mapping[str, str], task: str, sou
             )
         chosen[role] = match
     return chosen
+
+
+def _near(word: str, names: Sequence[str]) -> list[str]:
+    """The one name that a slip of the hand would turn into the word, or none."""
+    import difflib
+
+    return difflib.get_close_matches(word, names, n=1)
 
 
 def _unclear(

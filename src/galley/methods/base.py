@@ -25,7 +25,7 @@ ModelRole = Literal["reference", "value", "rollout"]
 class MethodConfig(BaseModel):
     """Base of every method's own settings: under 20 fields, frozen, unknown keys refused."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
+    model_config = ConfigDict(extra="forbid", frozen=True, strict=True, defer_build=True)
 
 
 @dataclass(frozen=True)

@@ -6,6 +6,7 @@ from pathlib import Path
 
 from galley.base.cache import cache_folder
 from galley.models.fingerprint import file_fingerprint
+from galley.models.remembered import remembered
 
 CONVERSION = 1
 """Counts up when the conversion changes, so that older results are not used."""
@@ -13,5 +14,5 @@ CONVERSION = 1
 
 def converted_folder(path: Path) -> Path:
     """Hub-layout folder of a weight file that is converted once (existing or not)."""
-    key = file_fingerprint(path).rpartition(":")[2][:16]
+    key = remembered(path, "fingerprint", file_fingerprint).rpartition(":")[2][:16]
     return cache_folder() / "models" / f"{path.stem}-{key}-{CONVERSION}"

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ast
-import difflib
 import hashlib
 import importlib.util
 import inspect
@@ -47,6 +46,8 @@ def check_class(path: Path, name: str) -> None:
     """
     classes = _classes(path)
     if name not in classes:
+        import difflib
+
         near = difflib.get_close_matches(name, classes, n=1)
         guess = f"did you mean {near[0]}? " if near else ""
         listed = ", ".join(classes) or "none"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import re
 
 from galley.base import GIB, GalleyError
@@ -83,6 +82,8 @@ def parse(text: str) -> Hardware:
 def _named(name: str) -> Device:
     known = catalogue()
     if name not in known:
+        import difflib
+
         prefixed = [other for other in known if other.startswith(name)]
         near = prefixed or difflib.get_close_matches(name, known, n=2, cutoff=0.5)
         guess = f"did you mean {' or '.join(near)}? " if near else ""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import json
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -52,6 +51,8 @@ def nearest(word: str, allowed: Iterable[str]) -> str | None:
     by_form = {_form(name): name for name in allowed}
     if _form(word) in by_form:
         return by_form[_form(word)]
+    import difflib
+
     close = difflib.get_close_matches(_form(word), by_form, n=1, cutoff=0.7)
     return by_form[close[0]] if close else None
 

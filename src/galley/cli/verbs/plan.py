@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from argparse import ArgumentParser, Namespace
 
-from galley.cli.verb import Verb, color, emit, json_argument, read_recipe, recipe_arguments, width
+from galley.cli.verb import Verb, color, emit, json_argument, read_recipe, recipe_arguments, starting, width
 
 
 def _arguments(parser: ArgumentParser) -> None:
@@ -14,10 +14,11 @@ def _arguments(parser: ArgumentParser) -> None:
 
 def _run(args: Namespace) -> int:
     recipe = read_recipe(args)
-    from galley import job
-    from galley.plan import explain
+    with starting():
+        from galley import job
+        from galley.plan import explain
 
-    decided = job.plan(recipe)
+        decided = job.plan(recipe)
     emit(args, decided.model_dump(mode="json"), lambda: explain(decided, width=width(), color=color()))
     return 0
 

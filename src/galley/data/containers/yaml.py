@@ -32,5 +32,10 @@ def open_table(path: Path, suffix: str, options: Mapping[str, Any]) -> Table:
         raise GalleyError("data-format", f"{path}: this is not valid YAML ({error})") from error
     if value is None:
         raise GalleyError("data-empty", f"{path}: the file is empty")
-    found = array_in(path, value)
+    found = [_named(item) for item in array_in(path, _named(value))]
     return Table((), lambda: items(path, found))
+
+
+def _named(item: Any) -> Any:
+    """The item with texts as keys, where YAML allows any value."""
+    return {str(key): value for key, value in item.items()} if isinstance(item, dict) else item

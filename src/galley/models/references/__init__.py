@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 from pathlib import Path
 
 from galley.base import GalleyError, Registry
@@ -30,8 +29,8 @@ def resolve(reference: str) -> ModelSpec:
     """
     reference = reference.strip()
     # Installed packages are asked last: finding them takes longer than resolving a reference of our own.
-    for names in (registry.own_names(), registry.names()):
-        kinds = sorted((registry.get(name) for name in names), key=lambda kind: kind.order)
+    for names in (registry.own_names, registry.names):
+        kinds = sorted(map(registry.get, names()), key=lambda kind: kind.order)
         for kind in kinds:
             if kind.accepts(reference):
                 return kind.resolve(reference)
@@ -39,6 +38,8 @@ def resolve(reference: str) -> ModelSpec:
 
 
 def _hint(reference: str, kinds: list[Reference]) -> str:
+    import difflib
+
     from galley.models.references.package import package_models
 
     near = difflib.get_close_matches(reference.lower(), [*package_models(), *_files()], n=1)

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 from galley.base import GalleyError
 from galley.models.cache import converted_folder
-from galley.models.gguf_header import GgufHeader, read_gguf_header
+from galley.models.remembered import remembered
 from galley.models.spec import ModelKind, ModelSpec
+
+if TYPE_CHECKING:
+    from galley.models.gguf_header import GgufHeader
 
 # llama.cpp's architecture names where they differ from transformers' model types.
 _FAMILIES = {
@@ -45,13 +49,20 @@ def gguf_spec(path: Path, *, reference: str, source: str) -> ModelSpec:
     """
     if not path.is_file():
         raise GalleyError("model-not-found", f"there is no file {path}", hint="check the path of the .gguf file")
+    spec = ModelSpec(**remembered(path, "spec", _read_facts))
+    folder = converted_folder(path)
+    return replace(spec, reference=reference, source=source, folder=folder if folder.is_dir() else None)
+
+
+def _read_facts(path: Path) -> dict[str, Any]:
+    """The fields of the file's spec, from its header."""
+    from galley.models.gguf_header import read_gguf_header
+
     header = read_gguf_header(path)
     if header.number("split.count") > 1:
         hint = "join the parts with llama-gguf-split --merge, or take the model in hub layout"
         raise GalleyError("model-unsupported", f"{path} is one part of {header.number('split.count')}", hint=hint)
-    spec = spec_from_gguf(header, reference=reference, source=source)
-    folder = converted_folder(path)
-    return replace(spec, folder=folder if folder.is_dir() else None)
+    return asdict(spec_from_gguf(header, reference=str(path), source="gguf"))
 
 
 def spec_from_gguf(header: GgufHeader, *, reference: str, source: str) -> ModelSpec:
