@@ -22,12 +22,13 @@ def fuse_norms(module: nn.Module) -> int:
     """
     count = 0
     for norm in module.modules():
-        if vars(type(norm)).get("fused_by_galley"):
+        kind: Any = type(norm)
+        if vars(kind).get("fused_by_galley"):
             count += 1
             continue
         epsilon = _epsilon_name(norm)
         for offset in (0.0, 1.0) if epsilon else ():
-            fused = _fused_class(type(norm), epsilon, offset)
+            fused = _fused_class(kind, epsilon, offset)
             if _same(norm, fused.forward):
                 # A class and not an attribute: copies of the model keep it, and all layers share one compilation.
                 norm.__class__ = fused
