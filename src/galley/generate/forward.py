@@ -34,7 +34,7 @@ class Causal:
         self._cache_name = next((name for name in _CACHE_NAMES if name in accepted), None)
         self._accepts_positions = "position_ids" in accepted
         self._accepts_mask = "attention_mask" in accepted
-        self._last_only = {"logits_to_keep": 1} if "logits_to_keep" in accepted else {}
+        self._accepts_keep = "logits_to_keep" in accepted
 
     @property
     def has_cache(self) -> bool:
@@ -59,7 +59,10 @@ class Causal:
             use_cache: keep keys, values and states, in the model's own cache if none is given.
             cache: what was kept of the tokens before.
         """
-        arguments: dict[str, Any] = dict(self._last_only)
+        arguments: dict[str, Any] = {}
+        if self._accepts_keep:
+            # An index, not a slice: the head of a frozen model would be copied for every row of a strided slice.
+            arguments["logits_to_keep"] = torch.tensor([ids_RT.shape[1] - 1], device=ids_RT.device)
         if self._accepts_mask and mask_RS is not None:
             arguments["attention_mask"] = mask_RS
         if self._accepts_positions and positions_RT is not None:
