@@ -193,7 +193,8 @@ def show(results: dict[str, list[dict[str, float]]], losses: dict[str, float]) -
     print(f"\n{'side':26}" + "".join(f"{column:>15}" for column in columns))
     for name, (speed, memory) in medians.items():
         first = [r["first_step_seconds"] for r in results[name] if "first_step_seconds" in r]
-        values = (speed, speed / fastest, memory, memory / leanest, losses[name], statistics.median(first or [float("nan")]))
+        start = statistics.median(first) if first else float("nan")
+        values = (speed, speed / fastest, memory, memory / leanest, losses[name], start)
         print(f"{name:26}" + "".join(f"{value:15.4g}" for value in values))
 
 

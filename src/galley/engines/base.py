@@ -16,7 +16,6 @@ LossFn: TypeAlias = "Callable[[Any], Loss]"
 """A method's loss bound to its model; the batch is of the kind that the same method made."""
 
 
-
 class OutOfMemoryError(Exception):
     """The micro-batch does not fit; nothing of the step was applied. The loop retries it in smaller pieces."""
 
