@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from galley.models.fast_kernels import Scratch, Slab
+from galley.models.fast_memory import Scratch, Slab
 
 _KEEP_KEYS = 256
 """Probabilities are kept for the backward pass up to this many keys, and computed again beyond."""
@@ -112,8 +112,8 @@ def arrange(bounds: Sequence[tuple[int, int]], prefix: int, heads: Heads, device
     fetch_F, fetch_query_Q = torch.cat(fetch), torch.cat(fetch_query)
     back = _inverse(fetch_F, tokens * heads.all)
     back_query = _inverse(fetch_query_Q, tokens * heads.query)
-    index = (fetch_F, fetch_query_Q, back, back_query)
-    return Ragged(tuple(groups), tokens, *(part.to(device) for part in index), {})
+    fetch_F, fetch_query_Q, back, back_query = (part.to(device) for part in (fetch_F, fetch_query_Q, back, back_query))
+    return Ragged(tuple(groups), tokens, fetch_F, fetch_query_Q, back, back_query, {})
 
 
 def _grouped(bounds: Sequence[tuple[int, int]], prefix: int) -> Iterator[tuple[list[tuple[int, int]], int]]:
@@ -166,7 +166,7 @@ class Views:
         """Views into the grouped vectors, or their gradients."""
         batch, per_key = group.documents * heads.key, heads.query // heads.key
         sizes = [batch * per_key * group.length, batch * group.keys, batch * group.keys]
-        query, key, value = vectors_FE[group.start : group.start + sum(sizes)].split(sizes)
+        query, key, value = torch.split(vectors_FE[group.start : group.start + sum(sizes)], sizes)
         return cls(
             query.view(batch, per_key, group.length, heads.dim),
             key.view(batch, group.keys, heads.dim),

@@ -4,66 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from math import prod
 
 import torch
 from torch import Tensor
-from torch.nn import functional as F
 
-_ALIGN = 64
-"""Elements; every buffer starts on a cache line."""
-
-
-class Slab:
-    """Memory for many tensors that are freed together, kept from step to step.
-
-    Fresh memory costs a page fault for every 4 KiB, which here is as slow as the arithmetic done on it.
-    """
-
-    _CHUNK = 1 << 22
-
-    def __init__(self, dtype: torch.dtype, device: torch.device) -> None:
-        self._dtype, self._device = dtype, device
-        self._chunks: list[Tensor] = []
-        self._chunk = self._used = 0
-
-    def take(self, *shape: int) -> Tensor:
-        """An uninitialised tensor that is valid until `reset`."""
-        size = prod(shape)
-        while self._chunk < len(self._chunks) and self._used + size > self._chunks[self._chunk].numel():
-            self._chunk, self._used = self._chunk + 1, 0
-        if self._chunk == len(self._chunks):
-            self._chunks.append(torch.empty(max(size, self._CHUNK), dtype=self._dtype, device=self._device))
-            self._used = 0
-        start, self._used = self._used, self._used + -(-size // _ALIGN) * _ALIGN
-        return self._chunks[self._chunk][start : start + size].view(shape)
-
-    def reset(self) -> None:
-        """Everything taken may be overwritten."""
-        self._chunk = self._used = 0
-
-
-class Scratch:
-    """Named buffers of one lane; a name's content lasts until the name is asked for again."""
-
-    def __init__(self, dtype: torch.dtype, device: torch.device) -> None:
-        self._dtype, self._device = dtype, device
-        self._buffers: dict[str, Tensor] = {}
-
-    def take(self, name: str, *shape: int) -> Tensor:
-        """An uninitialised tensor in the compute type."""
-        return self._take(name, self._dtype, shape)
-
-    def take_float(self, name: str, *shape: int) -> Tensor:
-        """An uninitialised float32 tensor."""
-        return self._take(name, torch.float32, shape)
-
-    def _take(self, name: str, dtype: torch.dtype, shape: tuple[int, ...]) -> Tensor:
-        size = prod(shape)
-        buffer = self._buffers.get(name)
-        if buffer is None or buffer.numel() < size:
-            buffer = self._buffers[name] = torch.empty(size + size // 4, dtype=dtype, device=self._device)
-        return buffer[:size].view(shape)
+from galley.models.fast_memory import Scratch
 
 
 @dataclass(frozen=True)
@@ -80,7 +25,7 @@ class RmsNorm:
     def forward(self, x_TD: Tensor, out_TD: Tensor, scratch: Scratch) -> Tensor:
         """Write the normed rows to `out_TD`; returns 1 / rms, [T, 1] float32, which the backward pass needs."""
         x = scratch.take_float("norm_x", *x_TD.shape).copy_(x_TD)
-        inverse_T1 = torch.linalg.vector_norm(x, dim=-1, keepdim=True)
+        inverse_T1: Tensor = torch.linalg.vector_norm(x, dim=-1, keepdim=True)
         inverse_T1.square_().div_(x.shape[-1]).add_(self.eps).rsqrt_()
         out_TD.copy_(x.mul_(inverse_T1).mul_(self.weight_D))
         return inverse_T1
@@ -160,7 +105,7 @@ GATES = {
 def head_logprobs(
     hidden_ND: Tensor, targets_N: Tensor, weight_VD: Tensor, with_gradient: bool
 ) -> tuple[Tensor, Tensor | None]:
-    """log softmax(hidden W^T)[target], and its gradient by the hidden rows while the logits are at hand.
+    """Log-probabilities of the targets, and their gradient by the hidden rows while the logits are at hand.
 
     Each log-probability depends on its own row only, so that the backward pass just scales these gradients.
 
@@ -170,8 +115,9 @@ def head_logprobs(
     chunk = 128
     """Rows; the largest temporary is chunk x vocabulary, float32."""
     logprobs, grads = [], []
-    for hidden_CD, targets_C in zip(hidden_ND.split(chunk), targets_N.split(chunk), strict=True):
-        logits_CV = F.linear(hidden_CD, weight_VD).float()
+    for hidden_CD, targets_C in zip(torch.split(hidden_ND, chunk), torch.split(targets_N, chunk), strict=True):
+        # the large factor first: the product then needs no copy of it
+        logits_CV = (weight_VD @ hidden_CD.t()).t().float()
         total_C1 = torch.logsumexp(logits_CV, -1, keepdim=True)
         logprobs.append((logits_CV.gather(1, targets_C[:, None]) - total_C1).squeeze(1))
         if with_gradient:

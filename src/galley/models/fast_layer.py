@@ -8,7 +8,8 @@ import torch
 from torch import Tensor
 
 from galley.models.fast_attention import Attended, Heads, Ragged, attend, attend_backward
-from galley.models.fast_kernels import Gate, RmsNorm, Scratch, Slab, rotate
+from galley.models.fast_kernels import Gate, RmsNorm, rotate
+from galley.models.fast_memory import Scratch, Slab
 from galley.models.fast_projection import Projection
 
 
@@ -152,33 +153,33 @@ def backward(
     Returns:
         [T, D] float32.
     """
-    parts = grads.split([projection.numel for projection in layer.projections])
+    parts = torch.split(grads, [projection.numel for projection in layer.projections])
     _mlp_backward(layer, saved, grad_TD, rows.scratch, parts[2], parts[3])
     tokens, width = saved.x_TD.shape
     scratch, heads = rows.scratch, layer.heads
 
-    dy = layer.o.output("d_wide", grad_TD.shape[0], scratch)
-    dy[:, :width] = grad_TD
-    d_mixed = scratch.take("d_mixed", tokens + 1, layer.o.width_in)
+    dy = scratch.take("d_narrow", *grad_TD.shape).copy_(grad_TD)
+    inner = layer.o.width_in
+    d_o = layer.o.input("d_input", dy.shape[0], scratch)
+    layer.o.backward_input(dy, d_o)
+    layer.o.backward_factors(dy, saved.o_in_NI[:, :inner], saved.o_in_NI[:, inner:], d_o[:, inner:], parts[1])
+    d_mixed = scratch.take("d_mixed", tokens + 1, inner)
     if only_N is None:
+        d_mixed[:-1] = d_o[:, :inner]
         d_mixed[-1].zero_()
-        layer.o.backward(dy, saved.o_in_NI, saved.o_in_NI[:, layer.o.width_in :], parts[1], d_mixed[:-1])
     else:
-        d_few = scratch.take("d_few", dy.shape[0], layer.o.width_in)
-        layer.o.backward(dy, saved.o_in_NI, saved.o_in_NI[:, layer.o.width_in :], parts[1], d_few)
-        d_mixed.zero_().index_add_(0, only_N, d_few)
+        d_mixed.zero_().index_add_(0, only_N, d_o[:, :inner])
         grad_TD = scratch.take_float("d_all", tokens, width).zero_().index_add_(0, only_N, grad_TD)
 
     d_qkv = attend_backward(d_mixed, saved.attended, rows.ragged, heads, layer.window, scratch)
     _rotate_heads_backward(layer, saved, d_qkv.view(tokens, heads.all, heads.dim), rows)
-    dy = layer.qkv.output("d_wide", tokens, scratch)
-    dy[:, : layer.qkv.width_out] = d_qkv
-    h = layer.qkv.input("in", tokens, scratch)[:, :width]
+    h = scratch.take("in", tokens, width)
     unit = layer.norm.again(saved.x_TD, saved.inverse_T1, h, scratch)
-    dh = scratch.take("d_narrow", tokens, width) if need_input else None
-    layer.qkv.backward(dy, h, saved.qkv_low_TR, parts[0], dh)
-    if dh is not None:
-        layer.norm.backward(dh, unit, saved.inverse_T1, grad_TD, scratch)
+    dh = layer.qkv.input("d_input", tokens, scratch)
+    layer.qkv.backward_input(d_qkv, dh, only_low=not need_input)
+    layer.qkv.backward_factors(d_qkv, h, saved.qkv_low_TR, dh[:, width:], parts[0])
+    if need_input:
+        layer.norm.backward(dh[:, :width], unit, saved.inverse_T1, grad_TD, scratch)
     return grad_TD
 
 
@@ -189,22 +190,22 @@ def _mlp_backward(
     count, width = grad_ND.shape
     inner = layer.down.width_in
     gate, up = saved.gate_up_NO[:, :inner], saved.gate_up_NO[:, inner:]
-    d_gate_up = layer.gate_up.output("d_wider", count, scratch)
-    d_gate, d_up = d_gate_up[:, :inner], d_gate_up[:, inner : 2 * inner]
     active = layer.gate.forward(gate, scratch.take("active", count, inner))
     act = torch.mul(active, up, out=scratch.take("act", count, inner))
-    dy = layer.down.output("d_wide", count, scratch)
-    dy[:, :width] = grad_ND
-    d_act = scratch.take("d_act", count, inner)
-    layer.down.backward(dy, act, saved.down_low_NR, down_grads, d_act)
-    torch.mul(d_act, active, out=d_up)
-    layer.gate.backward(d_act.mul_(up), gate, d_gate)
+    dy = scratch.take("d_narrow", count, width).copy_(grad_ND)
+    d_act = layer.down.input("d_input", count, scratch)
+    layer.down.backward_input(dy, d_act)
+    layer.down.backward_factors(dy, act, saved.down_low_NR, d_act[:, inner:], down_grads)
+    d_gate_up = scratch.take("d_wide", count, 2 * inner)
+    torch.mul(d_act[:, :inner], active, out=d_gate_up[:, inner:])
+    layer.gate.backward(d_act[:, :inner].mul_(up), gate, d_gate_up[:, :inner])
 
-    h = layer.gate_up.input("in", count, scratch)[:, :width]
+    h = scratch.take("in", count, width)
     unit = layer.mlp_norm.again(saved.middle_ND, saved.middle_inverse_N1, h, scratch)
-    dh = scratch.take("d_narrow", count, width)
-    layer.gate_up.backward(d_gate_up, h, saved.gate_up_low_NR, gate_up_grads, dh)
-    layer.mlp_norm.backward(dh, unit, saved.middle_inverse_N1, grad_ND, scratch)
+    dh = layer.gate_up.input("d_input", count, scratch)
+    layer.gate_up.backward_input(d_gate_up, dh)
+    layer.gate_up.backward_factors(d_gate_up, h, saved.gate_up_low_NR, dh[:, width:], gate_up_grads)
+    layer.mlp_norm.backward(dh[:, :width], unit, saved.middle_inverse_N1, grad_ND, scratch)
 
 
 def _rotate_heads_backward(layer: Layer, saved: Saved, d_qkv_THE: Tensor, rows: Rows) -> None:

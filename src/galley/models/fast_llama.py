@@ -6,9 +6,9 @@ One autograd function holds the whole model. It is faster than the general path 
 - nothing is computed that nobody needs: weight gradients of frozen layers, tokens after the last target, everything
   after the last attention except the rows of targets, and a prefix that all documents share more than once;
 - no product waits for all cores: documents are dealt out to lanes, one per core, each with its own small working set;
-- memory is kept from step to step (`fast_kernels`).
+- memory is kept from step to step (`fast_memory`).
 
-A loaded model takes this path only if `check` finds it equal to the general one.
+A loaded model takes this path only if it is found equal to the general one (`proof.disagreement`).
 """
 
 from __future__ import annotations
@@ -25,9 +25,10 @@ from galley.data.batch import TokenBatch
 from galley.models import fast_layer
 from galley.models.base import LanguageModel
 from galley.models.fast_attention import arrange
-from galley.models.fast_kernels import Scratch, Slab, head_logprobs
+from galley.models.fast_kernels import head_logprobs
 from galley.models.fast_lanes import LaneBatch, lanes_of
 from galley.models.fast_layer import Rows, Saved
+from galley.models.fast_memory import Scratch, Slab, keep_freed_memory
 from galley.models.fast_shape import Network, Unsupported, read_network
 
 A = TypeVar("A")
@@ -96,7 +97,7 @@ class FastLlama:
             return str(reason)
 
     def token_logprobs(self, batch: TokenBatch) -> Tensor:
-        """log p(target | its document so far) for every target, [N] float32, differentiable."""
+        """Log p(target | its document so far) for every target, [N] float32, differentiable."""
         self._link()
         factors = self._network.factors
         if torch.is_grad_enabled() and factors:
@@ -136,7 +137,7 @@ class FastLlama:
             self._free += [one.memory for one in passes]
             return logprobs, [], []
         assert grads is not None
-        return logprobs, passes, list(grads.split([one.only_N.numel() for one in passes]))
+        return logprobs, passes, list(torch.split(grads, [one.only_N.numel() for one in passes]))
 
     def run_backward(self, passes: list[Pass], hidden_grads: list[Tensor]) -> dict[nn.Parameter, Tensor]:
         """Gradients of the adapters' factors.
@@ -147,31 +148,37 @@ class FastLlama:
         """
         network = self._network
         size = sum(projection.numel for projection in network.projections)
-        total = torch.zeros(size, device=network.embedding_VD.device)
-        lanes = list(zip(passes, hidden_grads, strict=True))
-        for grads in self._map(lambda lane: self._lane_backward(lane[0], lane[1], size), lanes):
-            total += grads
+        work = list(zip(passes, hidden_grads, strict=True))
+        lanes = self._map(lambda lane: self._lane_backward(lane[0], lane[1], size), work)
+        result: dict[nn.Parameter, Tensor] = {}
+        start = 0
+        for projection in network.projections:
+            part = slice(start, start + projection.numel)
+            result.update(projection.parameter_grads([grads[part] for grads in lanes]))
+            start = part.stop
         self._free += [one.memory for one in passes]
-        parts = total.split([projection.numel for projection in network.projections])
-        pairs = zip(network.projections, parts, strict=True)
-        return {factor: grad for projection, part in pairs for factor, grad in projection.parameter_grads(part)}
+        return result
 
     def _link(self) -> None:
         """Bring the fused matrices up to date with the module."""
         if not all(projection.linked() for projection in self._network.projections):
-            self._network = read_network(self.module)
-            self._free = []
-            for projection in self._network.projections:
-                projection.link()
-        places, factors, scales = [], [], []
+            self._relink()
         for projection in self._network.projections:
             for place, factor, scale in projection.factors():
-                places.append(place)
-                factors.append(factor)
-                scales.append(scale)
-        if places:
-            torch._foreach_copy_(places, factors)
-            torch._foreach_mul_(places, scales)
+                torch.mul(factor, scale, out=place) if scale != 1.0 else place.copy_(factor)
+
+    def _relink(self) -> None:
+        """Fuse the weights, at first and after the module was moved."""
+        self._network = network = read_network(self.module)
+        self._free = []
+        for projection in network.projections:
+            projection.link()
+        if network.embedding_VD.device.type == "cpu":
+            keep_freed_memory()
+            for parameter in self.module.parameters():
+                if parameter is network.embedding_VD or (parameter.dim() == 1 and not parameter.requires_grad):
+                    # The last ones that may still be views of the mapped weight file, which then is let go.
+                    parameter.data = parameter.detach().clone()
 
     def _rotations(self, batch: TokenBatch) -> tuple[Tensor, Tensor]:
         """Cosine and sine of every token of the batch, [T, 1, head_dim / 2] float32."""
@@ -231,7 +238,7 @@ class FastLlama:
 
     def _lane_backward(self, one: Pass, hidden_grad_ND: Tensor, size: int) -> Tensor:
         network, scratch = self._network, one.memory.scratch
-        norm, width = network.norm, one.top_ND.shape[1]
+        norm = network.norm
         grad = scratch.take_float("d_top", *hidden_grad_ND.shape).zero_()
         again = scratch.take("in", *one.top_ND.shape)
         unit = norm.again(one.top_ND, one.inverse_N1, again, scratch)
@@ -259,7 +266,7 @@ class _Step(torch.autograd.Function):
         return logprobs
 
     @staticmethod
-    def backward(ctx: Any, grad_N: Tensor) -> tuple[Tensor | None, ...]:  # type: ignore[override]
+    def backward(ctx: Any, grad_N: Tensor) -> tuple[Tensor | None, ...]:
         passes, ctx.passes = ctx.passes, None
         assert passes is not None, "the graph of a fast step can be walked once"
         hidden_grads = [

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from galley.models.fast_kernels import Scratch
+from galley.models.fast_memory import Scratch
 
 
 @dataclass(frozen=True)
@@ -43,15 +43,33 @@ class Linear:
         return float(self.adapter.scaling[self.adapter_name])
 
 
+_PIECE = 1 << 20
+"""Elements of a weight that stay in a core's cache while all rows pass by it."""
+
+
+def _product(x_TI: Tensor, weight_IO: Tensor, out_TO: Tensor, add_TO: Tensor | None = None) -> None:
+    """`x W` (plus something of the output's shape, or a bias), in pieces of the output that suit the cache."""
+    pieces = 1
+    if x_TI.device.type == "cpu":
+        pieces = -(-weight_IO.numel() // _PIECE)
+    size = -(-weight_IO.shape[1] // pieces)
+    for start in range(0, weight_IO.shape[1], size):
+        piece = slice(start, start + size)
+        if add_TO is None:
+            torch.mm(x_TI, weight_IO[:, piece], out=out_TO[:, piece])
+        else:
+            torch.addmm(add_TO[..., piece], x_TI, weight_IO[:, piece], out=out_TO[:, piece])
+
+
 class Projection:
     """Linear layers side by side, as `y = x W^T + s (x A^T) B^T` in one product, and likewise backwards.
 
-    One matrix [in + R, out + R] holds everything (R: ranks of all adapters together):
+    R is the sum of the adapters' ranks. With the matrix [in + R, out] = [W^T; s B^T],
 
-        [ W^T    A^T ]      forward:  [x, x A^T]  times the left columns
-        [ s B^T   -  ]      backward: [dy, dy sB] times the transpose of the upper rows
+        [x, x A^T] @ matrix    is y, and
+        dy @ matrix^T          is [dx without the adapter's part, d(x A^T)].
 
-    The model's own weights become views into it, so that nothing is held twice.
+    The model's own weights become views of the matrix, so that nothing is held twice.
     """
 
     def __init__(self, linears: Sequence[Linear]) -> None:
@@ -60,6 +78,7 @@ class Projection:
         self.width_out = sum(linear.base.out_features for linear in linears)
         self.rank = sum(linear.rank for linear in linears)
         self.matrix = torch.empty(0)
+        self.down_RI = torch.empty(0)
         self.bias: Tensor | None = None
         self._pointers: list[int] | None = None
 
@@ -84,7 +103,8 @@ class Projection:
     def link(self) -> None:
         """Make the matrix from the model's weights, and the weights views of it."""
         like = self.linears[0].base.weight
-        self.matrix = like.new_zeros(self.width_in + self.rank, self.width_out + self.rank)
+        self.matrix = like.new_zeros(self.width_in + self.rank, self.width_out)
+        self.down_RI = like.new_zeros(self.rank, self.width_in)
         for linear, out, _ in self.parts():
             view = self.matrix[: self.width_in, out].t()
             view.copy_(linear.base.weight)
@@ -101,73 +121,69 @@ class Projection:
         """Give the model weights of its own again."""
         for linear in self.linears:
             linear.base.weight.data = linear.base.weight.detach().clone(memory_format=torch.contiguous_format)
-        self.matrix = torch.empty(0)
+        self._pointers = None
+        self.matrix = self.down_RI = torch.empty(0)
 
     def factors(self) -> list[tuple[Tensor, Tensor, float]]:
-        """(place in the matrix, factor, scale) of everything that changes from step to step."""
+        """(place, factor, scale) of everything that changes from step to step."""
         places = []
         for linear, out, rank in self.parts():
             if linear.down is None or linear.up is None:
                 continue
-            columns = slice(self.width_out + rank.start, self.width_out + rank.stop)
             rows = slice(self.width_in + rank.start, self.width_in + rank.stop)
-            places.append((self.matrix[: self.width_in, columns], linear.down.detach().t(), 1.0))
+            places.append((self.down_RI[rank], linear.down.detach(), 1.0))
             places.append((self.matrix[rows, out], linear.up.detach().t(), linear.scale))
         return places
 
     def input(self, name: str, rows: int, scratch: Scratch) -> Tensor:
-        """Room for [x, x A^T]; the caller fills the first `width_in` columns."""
+        """Room for [x, x A^T] or its gradient; the first `width_in` columns are the input."""
         return scratch.take(name, rows, self.width_in + self.rank)
-
-    def output(self, name: str, rows: int, scratch: Scratch) -> Tensor:
-        """Room for [dy, dy sB]; the caller fills the first `width_out` columns."""
-        return scratch.take(name, rows, self.width_out + self.rank)
 
     def forward(self, input_TI: Tensor, out_TO: Tensor, add_TO: Tensor | None = None) -> Tensor:
         """Write y, plus `add_TO`, to `out_TO`; fills the low-rank columns of the input."""
-        left = self.matrix[:, : self.width_out]
         if self.rank:
-            low = self.matrix[: self.width_in, self.width_out :]
-            torch.mm(input_TI[:, : self.width_in], low, out=input_TI[:, self.width_in :])
-        if add_TO is not None:
-            torch.addmm(add_TO, input_TI, left, out=out_TO)
-            if self.bias is not None:
-                out_TO.add_(self.bias)
-        elif self.bias is not None:
-            torch.addmm(self.bias, input_TI, left, out=out_TO)
-        else:
-            torch.mm(input_TI, left, out=out_TO)
+            torch.mm(input_TI[:, : self.width_in], self.down_RI.t(), out=input_TI[:, self.width_in :])
+        _product(input_TI, self.matrix, out_TO, self.bias if add_TO is None else add_TO)
+        if add_TO is not None and self.bias is not None:
+            out_TO.add_(self.bias)
         return out_TO
 
-    def backward(self, grad_TO: Tensor, input_TI: Tensor, low_TR: Tensor, grads: Tensor, out_TI: Tensor | None) -> None:
-        """Gradients of the factors and of the input.
+    def backward_input(self, grad_TO: Tensor, into_TI: Tensor, only_low: bool = False) -> None:
+        """Write [dx, d(x A^T)] to room from `input`; with `only_low` not dx, which nobody needs."""
+        low = into_TI[:, self.width_in :]
+        if only_low:
+            torch.mm(grad_TO, self.matrix[self.width_in :].t(), out=low)
+            return
+        _product(grad_TO, self.matrix.t(), into_TI)
+        if self.rank:
+            into_TI[:, : self.width_in].addmm_(low, self.down_RI)
+
+    def backward_factors(self, grad_TO: Tensor, x_TI: Tensor, low_TR: Tensor, d_low_TR: Tensor, grads: Tensor) -> None:
+        """Gradients of the adapters.
 
         Args:
-            grad_TO: room from `output`, filled with dy.
-            input_TI: x, at least [T, in].
+            grad_TO: dy.
+            x_TI: x.
             low_TR: x A^T.
-            grads: [numel]; dA [R, in], then dB^T [R, out], without the scale.
-            out_TI: takes dx; None where nobody needs it.
+            d_low_TR: its gradient.
+            grads: [numel], takes dA [R, in], then dB^T [R, out] without the scale.
         """
-        grad_y = grad_TO[:, : self.width_out]
         if self.rank:
-            grad_low = grad_TO[:, self.width_out :]
-            torch.mm(grad_y, self.matrix[self.width_in :, : self.width_out].t(), out=grad_low)
             split = self.rank * self.width_in
-            torch.mm(grad_low.t(), input_TI[:, : self.width_in], out=grads[:split].view(self.rank, -1))
-            torch.mm(low_TR.t(), grad_y, out=grads[split:].view(self.rank, -1))
-        if out_TI is not None:
-            torch.mm(grad_TO, self.matrix[: self.width_in].t(), out=out_TI)
+            torch.mm(d_low_TR.t(), x_TI, out=grads[:split].view(self.rank, -1))
+            torch.mm(low_TR.t(), grad_TO, out=grads[split:].view(self.rank, -1))
 
-    def parameter_grads(self, grads: Tensor) -> list[tuple[nn.Parameter, Tensor]]:
-        """The factors with their gradients, from what `backward` wrote (float32, all lanes added)."""
+    def parameter_grads(self, lanes: Sequence[Tensor]) -> list[tuple[nn.Parameter, Tensor]]:
+        """The factors with their float32 gradients, from what `backward_factors` wrote in each lane."""
         split = self.rank * self.width_in
-        down, up = grads[:split].view(self.rank, -1), grads[split:].view(self.rank, -1)
         result = []
         for linear, out, rank in self.parts():
             if linear.down is None or linear.up is None:
                 continue
-            result.append((linear.down, down[rank]))
-            result.append((linear.up, torch.empty_like(linear.up, dtype=grads.dtype)))
-            torch.mul(up[rank, out].t(), linear.scale, out=result[-1][1])
+            down = torch.zeros_like(linear.down, dtype=torch.float32)
+            up = torch.zeros_like(linear.up, dtype=torch.float32)
+            for grads in lanes:
+                down += grads[:split].view(self.rank, -1)[rank]
+                up += grads[split:].view(self.rank, -1)[rank, out].t()
+            result += [(linear.down, down), (linear.up, up.mul_(linear.scale))]
         return result

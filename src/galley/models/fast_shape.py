@@ -15,7 +15,7 @@ from galley.models.fast_layer import Layer
 from galley.models.fast_projection import Linear, Projection
 
 
-class Unsupported(Exception):
+class Unsupported(Exception):  # noqa: N818 a reason, not an error
     """The model is not Llama-shaped; the message is the reason."""
 
 
@@ -37,7 +37,7 @@ class Network:
     norm: RmsNorm
     embedding_VD: nn.Parameter
     embedding_scale: float
-    head_VD: nn.Parameter
+    head_VD: Tensor
     rotary: nn.Module
     factors: tuple[nn.Parameter, ...]
 
@@ -85,11 +85,12 @@ def read_network(module: nn.Module) -> Network:
         raise Unsupported(f"activation {config.hidden_act}")
     if config.attention_dropout:
         raise Unsupported("attention dropout")
-    if type(causal.lm_head) is not nn.Linear or causal.lm_head.bias is not None:
+    head = causal.lm_head
+    if type(head) is not nn.Linear or "bias" in dict(head.named_parameters()):
         raise Unsupported("the output embedding has a bias or an adapter")
     body = causal.model
     layers = tuple(_read_layer(layer, config, family, number) for number, layer in enumerate(body.layers))
-    embedding, head = body.embed_tokens.weight, causal.lm_head.weight
+    embedding = body.embed_tokens.weight
     if embedding.dtype not in (torch.float32, torch.bfloat16):
         raise Unsupported(f"weights in {embedding.dtype}")
     factors = _trainable_factors(module, layers)
@@ -100,7 +101,7 @@ def read_network(module: nn.Module) -> Network:
         embedding_VD=embedding,
         # the family multiplies in the type of the weights
         embedding_scale=float(torch.tensor(scale, dtype=embedding.dtype)),
-        head_VD=head,
+        head_VD=head.weight,
         rotary=body.rotary_emb,
         factors=factors,
     )
