@@ -5,12 +5,11 @@ Variants: `general` (any family), `fast` (hand-written step), `fast-prefix` (and
 
 from __future__ import annotations
 
-import resource
 import shutil
 import time
 from pathlib import Path
 
-from common import StepClock, arguments, report
+from common import StepClock, arguments, peak_bytes, report
 
 from galley import job
 from galley.base import SilentObserver
@@ -64,7 +63,7 @@ def main() -> None:
     lines = [line for line in run.metrics() if "loss" in line]
     ends = [line["tokens"] for line in lines]
     clock.tokens = [b - a for a, b in zip([0, *ends], ends, strict=False)]
-    whole = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+    whole = peak_bytes()
     # Peers stop after saving; Galley goes on to load and prove its result, whose peak is given apart.
     report(
         clock,

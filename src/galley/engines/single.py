@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import lazy_loader
@@ -169,10 +170,17 @@ def is_out_of_memory(error: BaseException) -> bool:
 
 
 def peak_resident_bytes() -> int:
-    """Highest resident set of this process so far, in bytes."""
+    """Highest resident set of this process so far, in bytes.
+
+    Linux is asked for the program's own mark: getrusage counts what the parent had when it started this process.
+    """
     import resource
     import sys
 
+    status = Path("/proc/self/status")
+    if status.exists():
+        fields = dict(line.partition(":")[::2] for line in status.read_text().splitlines())
+        return int(fields["VmHWM"].split()[0]) * 1024
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     return peak if sys.platform == "darwin" else peak * 1024
 

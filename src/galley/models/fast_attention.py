@@ -17,6 +17,8 @@ from galley.models.fast_memory import Scratch, Slab
 
 _KEEP_KEYS = 256
 """Probabilities are kept for the backward pass up to this many keys, and computed again beyond."""
+_BUCKET = 16
+"""A group's length is a multiple of this, so that few shapes have to be compiled."""
 _BLOCK = 128
 """Queries computed at once where there are more keys than that."""
 
@@ -96,7 +98,7 @@ def arrange(bounds: Sequence[tuple[int, int]], prefix: int, heads: Heads, device
     fetch, fetch_query, groups = [], [], []
     start = query_start = 0
     for documents, before in _grouped(bounds, prefix):
-        length = max(stop - first for first, stop in documents)
+        length = -(-max(stop - first for first, stop in documents) // _BUCKET) * _BUCKET
         own_DL = torch.full((len(documents), length), tokens)
         for row, (first, stop) in enumerate(documents):
             own_DL[row, : stop - first] = torch.arange(first, stop)

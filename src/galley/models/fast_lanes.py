@@ -15,6 +15,9 @@ _MIN_LANE_TOKENS = 96
 """Shorter products leave a core waiting for the weights."""
 _MAX_IMBALANCE = 1.35
 """Longest lane over the mean; beyond it, fewer lanes with more cores each are faster."""
+_BUCKET = 32
+"""A lane is filled up to a multiple of this: each new shape costs the library that multiplies matrices a compilation
+and about 30 MB that it keeps (measured on SmolLM2), so that there should be few of them."""
 _MIN_SAVED_TOKENS = 16
 """A prefix is shared when at least so many tokens need not be computed."""
 
@@ -25,7 +28,8 @@ class LaneBatch:
 
     Args:
         source_T: rows of the batch, in the lane's order.
-        bounds: (start, stop) of each document in the lane; with a prefix, that comes first.
+        bounds: (start, stop) of each document in the lane; with a prefix, that comes first. The last one may be a
+            filler: nothing is learned from it, so that it takes no part in any gradient.
         prefix: its tokens, or 0.
         rows_N: rows whose successors are learned.
         targets_N: their places among the batch's targets.
@@ -111,4 +115,7 @@ def _lane(
             places.append(place)
         bounds.append((at, at + stop - first - prefix))
         at = bounds[-1][1]
+    if filler := -at % _BUCKET:
+        pieces.append(torch.full((filler,), documents[numbers[0]][0]))
+        bounds.append((at, at + filler))
     return LaneBatch(torch.cat(pieces), tuple(bounds), prefix, torch.tensor(rows), torch.tensor(places))
