@@ -61,7 +61,7 @@ def rows(count: int, *, seed: int = 1, dtype: torch.dtype = torch.float32) -> Ro
 
 def pieces(batch: Rows, sizes: list[int]) -> list[Rows]:
     """The batch cut into micro-batches of these sizes."""
-    return [Rows(x, y) for x, y in zip(batch.x_BI.split(sizes), batch.y_BO.split(sizes), strict=True)]
+    return [Rows(x, y) for x, y in zip(torch.split(batch.x_BI, sizes), torch.split(batch.y_BO, sizes), strict=True)]
 
 
 def plan(**optimizer: Any) -> Plan:

@@ -28,14 +28,14 @@ class Classifier:
 
     def __init__(self, spec: ModelSpec, module: nn.Module, tokenizer: Any, labels: tuple[str, ...]) -> None:
         self.spec, self.module, self.tokenizer, self.labels = spec, module, tokenizer, labels
+        self._scores: Any = module
         inner: Any = module
-        scores: Any = module
         if spec.kind != "module":
-            inner = module.get_base_model() if _is_peft(module) else module
+            if _is_peft(module):
+                inner = inner.get_base_model()
             if tokenizer is not None:  # other tools find the last token by it
                 inner.config.pad_token_id = tokenizer.pad_token_id
         self._inner = inner
-        self._scores = scores
 
     def class_logits(self, batch: LabelledBatch) -> Tensor:
         """Scores of the classes, [B, C] float32."""
