@@ -71,7 +71,7 @@ def document_attention(
         **kwargs: what a family needs beyond this is refused, so that the load-time check falls back.
 
     Raises:
-        NotImplementedError: for soft caps, sinks, biases or masks made by the model.
+        RuntimeError: for soft caps, sinks, biases or masks made by the model.
     """
     if documents is None:
         out: tuple[Tensor, None] = sdpa_attention_forward(
@@ -80,7 +80,7 @@ def document_attention(
         return out
     special = [name for name in ("softcap", "s_aux", "position_bias") if kwargs.get(name) is not None]
     if special or attention_mask is not None or query.shape[0] != 1 or kwargs.get("is_causal") is False:
-        raise NotImplementedError(f"document attention with {special or 'a mask'}")
+        raise RuntimeError(f"document attention with {special or 'a mask'}")
     lengths = documents.lengths
     if query.device.type == "cpu" and dropout == 0.0 and max(lengths) <= LONGEST:
         scale = query.shape[-1] ** -0.5 if scaling is None else scaling

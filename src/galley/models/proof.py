@@ -68,7 +68,6 @@ class Proof:
             RuntimeError,
             TypeError,
             ValueError,
-            NotImplementedError,
             AttributeError,
             IndexError,
             KeyError,
