@@ -5,6 +5,7 @@ Variants: `general` (any family), `fast` (hand-written step), `fast-prefix` (and
 
 from __future__ import annotations
 
+import gc
 import shutil
 import time
 from pathlib import Path
@@ -32,6 +33,7 @@ class Clock(SilentObserver):
 
 
 def main() -> None:
+    gc.set_threshold(100_000, 50, 100)  # as the command line does
     started = time.perf_counter()
     args = arguments()
     clock = StepClock()

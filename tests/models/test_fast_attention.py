@@ -42,9 +42,9 @@ def reference(rows_TH: Tensor, bounds: list[tuple[int, int]], prefix: int, windo
     lengths=st.lists(st.integers(1, 12), min_size=1, max_size=6),
     prefix=st.integers(0, 5),
     window=st.sampled_from([None, 1, 4]),
-    keep=st.sampled_from([4, 256]),
+    block=st.sampled_from([3, 128]),
 )
-def test_equals_each_document_alone(lengths: list[int], prefix: int, window: int | None, keep: int) -> None:
+def test_equals_each_document_alone(lengths: list[int], prefix: int, window: int | None, block: int) -> None:
     torch.manual_seed(0)
     edges = torch.tensor([0, *([prefix] if prefix else []), *lengths]).cumsum(0).tolist()
     bounds = list(pairwise(edges))
@@ -56,8 +56,7 @@ def test_equals_each_document_alone(lengths: list[int], prefix: int, window: int
     zero = torch.zeros(1, rows.shape[1])
     scratch, slab = Scratch(torch.float32, CPU), Slab(torch.float32, CPU)
     with pytest.MonkeyPatch.context() as patch, torch.no_grad():
-        patch.setattr(fast_attention, "_KEEP_KEYS", keep)
-        patch.setattr(fast_attention, "_BLOCK", 3)
+        patch.setattr(fast_attention, "_BLOCK", block)
         ragged = arrange(bounds, prefix, HEADS, CPU)
         out, saved = attend(torch.cat((rows, zero)), ragged, HEADS, window, slab, scratch)
         torch.testing.assert_close(out[ragged.back_query].view_as(truth), truth)

@@ -182,7 +182,6 @@ def test_long_documents_are_computed_in_blocks(monkeypatch: pytest.MonkeyPatch) 
     rows = documents([41, 3, 17], prefix=9)
     truth = alone(module, rows)
     true_grads = gradients(module, truth)
-    monkeypatch.setattr(fast_attention, "_KEEP_KEYS", 16)
     monkeypatch.setattr(fast_attention, "_BLOCK", 8)
     for shared_prefix in (False, True):
         fast = fast_of(module, shared_prefix=shared_prefix)

@@ -32,6 +32,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     debug = "--debug" in words
     # pydantic would otherwise read the metadata of every installed package to look for plugins
     os.environ.setdefault("PYDANTIC_DISABLE_PLUGINS", "__all__")
+    # importing torch and transformers makes millions of lasting objects; looking for garbage among them takes a second
+    gc.set_threshold(100_000, 50, 100)
     try:
         code = _run([word for word in words if word != "--debug"])
         sys.stdout.flush()

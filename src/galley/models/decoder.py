@@ -13,7 +13,9 @@ from galley.models.fused_norm import fuse_norms
 from galley.models.heads import find_head
 from galley.models.layer_tricks import checkpoint_layers, compile_layers
 from galley.models.layout_choice import choose_layouts
+from galley.models.layouts import Packed
 from galley.models.network import Network
+from galley.models.padding import filled
 from galley.models.proof import evaluating, probe_tokens
 from galley.models.spec import ModelSpec
 
@@ -65,5 +67,7 @@ class Decoder:
 
     def token_logprobs(self, batch: TokenBatch) -> Tensor:
         """Give log p(target | its document so far) for every target, [N] float32, differentiable."""
-        rows_NX = self._layouts.of(batch).rows(self._head.face, batch)
-        return self._head.logprobs(rows_NX, batch.target_ids_N)
+        layout = self._layouts.of(batch)
+        whole = filled(batch) if isinstance(layout, Packed) else batch
+        rows_NX = layout.rows(self._head.face, whole)
+        return self._head.logprobs(rows_NX, whole.target_ids_N)[: batch.num_targets]

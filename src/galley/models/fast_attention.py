@@ -15,12 +15,10 @@ from torch import Tensor
 
 from galley.models.fast_memory import Scratch, Slab
 
-_KEEP_KEYS = 256
-"""Probabilities are kept for the backward pass up to this many keys, and computed again beyond."""
 _BUCKET = 16
 """A group's length is a multiple of this, so that few shapes have to be compiled."""
 _BLOCK = 128
-"""Queries computed at once where there are more keys than that."""
+"""Queries computed at once where there are more than twice as many keys."""
 
 
 @dataclass(frozen=True)
@@ -178,7 +176,7 @@ class Views:
 
 def _blocks(group: Group) -> Iterator[tuple[slice, int]]:
     """Queries computed at once, and how many keys they can see."""
-    if group.keys <= _KEEP_KEYS:
+    if group.keys <= 2 * _BLOCK:
         yield slice(0, group.length), group.keys
         return
     for first in range(0, group.length, _BLOCK):
@@ -195,18 +193,9 @@ def _probabilities(views: Views, mask_LK: Tensor, block: slice, seen: int, scale
     return query, torch.softmax(scores, -1)
 
 
-@dataclass(frozen=True)
-class Attended:
-    """What the backward pass needs."""
-
-    vectors_FE: Tensor
-    probabilities: tuple[Tensor | None, ...]
-    """By group; None is computed again."""
-
-
 def attend(
     rows_TH: Tensor, ragged: Ragged, heads: Heads, window: int | None, slab: Slab, scratch: Scratch
-) -> tuple[Tensor, Attended]:
+) -> tuple[Tensor, Tensor]:
     """Attention of every token to its document so far.
 
     Args:
@@ -218,12 +207,11 @@ def attend(
         scratch: the rest.
 
     Returns:
-        Grouped outputs [Q, dim], to be fetched with `back_query`, and what the backward pass needs.
+        Grouped outputs [Q, dim], to be fetched with `back_query`, and grouped vectors, which the backward pass needs.
     """
     vectors = slab.take(ragged.fetch_F.numel(), heads.dim)
     torch.index_select(rows_TH.view(-1, heads.dim), 0, ragged.fetch_F, out=vectors)
     out_QE = scratch.take("attend_out", ragged.fetch_query_Q.numel(), heads.dim)
-    kept: list[Tensor | None] = []
     for group in ragged.groups:
         views = Views.of(vectors, group, heads)
         shape = views.query_BGLE.shape
@@ -233,18 +221,17 @@ def attend(
             _, share = _probabilities(views, mask, block, seen, heads.scale)
             mixed = torch.bmm(share, views.value_BKE[:, :seen])
             out[:, :, block] = mixed.view(shape[0], shape[1], -1, shape[3])
-        kept.append(share if group.keys <= _KEEP_KEYS else None)
-    return out_QE, Attended(vectors, tuple(kept))
+    return out_QE, vectors
 
 
 def attend_backward(
-    grad_TQ: Tensor, saved: Attended, ragged: Ragged, heads: Heads, window: int | None, scratch: Scratch
+    grad_TQ: Tensor, vectors_FE: Tensor, ragged: Ragged, heads: Heads, window: int | None, scratch: Scratch
 ) -> Tensor:
-    """Gradient of the fused rows.
+    """Gradient of the fused rows; probabilities are computed again, which costs less than the memory to keep them.
 
     Args:
         grad_TQ: gradient of the outputs, [T + 1, query heads x dim]; the last row must be zero.
-        saved: from `attend`.
+        vectors_FE: from `attend`.
         ragged: the documents.
         heads: of the model.
         window: as in `attend`.
@@ -255,14 +242,14 @@ def attend_backward(
     """
     grad_QE = scratch.take("attend_grad", ragged.fetch_query_Q.numel(), heads.dim)
     torch.index_select(grad_TQ.view(-1, heads.dim), 0, ragged.fetch_query_Q, out=grad_QE)
-    vectors_grad = scratch.take("attend_vectors", *saved.vectors_FE.shape)
-    for group, share in zip(ragged.groups, saved.probabilities, strict=True):
-        views = Views.of(saved.vectors_FE, group, heads)
+    vectors_grad = scratch.take("attend_vectors", *vectors_FE.shape)
+    for group in ragged.groups:
+        views = Views.of(vectors_FE, group, heads)
         into = Views.of(vectors_grad, group, heads)
         shape = views.query_BGLE.shape
         grad = grad_QE[group.query_start : group.query_start + shape[:3].numel()].view(shape)
-        mask = _mask(ragged, group, window, saved.vectors_FE)
-        _group_backward(views, into, grad, mask, share, list(_blocks(group)), heads.scale)
+        mask = _mask(ragged, group, window, vectors_FE)
+        _group_backward(views, into, grad, mask, list(_blocks(group)), heads.scale)
     rows = scratch.take("attend_rows", ragged.num_tokens * heads.all, heads.dim)
     torch.index_select(vectors_grad, 0, ragged.back, out=rows)
     rows_THE = rows.view(ragged.num_tokens, heads.all, heads.dim)
@@ -277,7 +264,6 @@ def _group_backward(
     into: Views,
     grad_BGLE: Tensor,
     mask_LK: Tensor,
-    share: Tensor | None,
     blocks: list[tuple[slice, int]],
     scale: float,
 ) -> None:
@@ -287,10 +273,7 @@ def _group_backward(
         into.value_BKE.zero_()
     for block, seen in blocks:
         key, value = views.key_BKE[:, :seen], views.value_BKE[:, :seen]
-        if share is None:
-            query, probabilities = _probabilities(views, mask_LK, block, seen, scale)
-        else:
-            query, probabilities = views.query_BGLE.view(batch, -1, dim), share
+        query, probabilities = _probabilities(views, mask_LK, block, seen, scale)
         grad = grad_BGLE[:, :, block].reshape(batch, -1, dim)
         by_share = torch.bmm(grad, value.transpose(1, 2))
         by_score = torch._softmax_backward_data(by_share, probabilities, -1, probabilities.dtype)

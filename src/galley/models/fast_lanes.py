@@ -17,7 +17,9 @@ _MAX_IMBALANCE = 1.35
 """Longest lane over the mean; beyond it, fewer lanes with more cores each are faster."""
 _BUCKET = 32
 """A lane is filled up to a multiple of this: each new shape costs the library that multiplies matrices a compilation
-and about 30 MB that it keeps (measured on SmolLM2), so that there should be few of them."""
+and about 10 MB that it keeps (measured on SmolLM2), so that there should be few of them."""
+_ROW_BUCKET = 16
+"""The rows of targets are filled up likewise."""
 _MIN_SAVED_TOKENS = 16
 """A prefix is shared when at least so many tokens need not be computed."""
 
@@ -31,8 +33,8 @@ class LaneBatch:
         bounds: (start, stop) of each document in the lane; with a prefix, that comes first. The last one may be a
             filler: nothing is learned from it, so that it takes no part in any gradient.
         prefix: its tokens, or 0.
-        rows_N: rows whose successors are learned.
-        targets_N: their places among the batch's targets.
+        rows_N: rows whose successors are learned, then fillers.
+        targets_N: their places among the batch's targets; that of a filler is one beyond the last.
     """
 
     source_T: Tensor
@@ -115,6 +117,9 @@ def _lane(
             places.append(place)
         bounds.append((at, at + stop - first - prefix))
         at = bounds[-1][1]
+    if filler := -len(rows) % _ROW_BUCKET:
+        rows += [0] * filler
+        places += [len(index)] * filler
     if filler := -at % _BUCKET:
         pieces.append(torch.full((filler,), documents[numbers[0]][0]))
         bounds.append((at, at + filler))

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from galley.models.fast_attention import Attended, Heads, Ragged, attend, attend_backward
+from galley.models.fast_attention import Heads, Ragged, attend, attend_backward
 from galley.models.fast_kernels import Gate, RmsNorm, rotate
 from galley.models.fast_memory import Scratch, Slab
 from galley.models.fast_projection import Projection
@@ -56,7 +56,8 @@ class Saved:
     qkv_low_TR: Tensor
     raw_THE: Tensor | None
     """Queries and keys before their norms, where there are such."""
-    attended: Attended
+    vectors_FE: Tensor
+    """Grouped queries, keys and values."""
     o_in_NI: Tensor
     middle_ND: Tensor
     middle_inverse_N1: Tensor
@@ -90,7 +91,7 @@ def forward(layer: Layer, x_TD: Tensor, rows: Rows, only_N: Tensor | None) -> tu
     qkv[-1].zero_()
     qkv_low = _keep(slab, h[:, width:])
     raw = _rotate_heads(layer, qkv[:-1].view(tokens, heads.all, heads.dim), rows)
-    mixed, attended = attend(qkv, rows.ragged, heads, layer.window, slab, scratch)
+    mixed, vectors = attend(qkv, rows.ragged, heads, layer.window, slab, scratch)
 
     back = rows.ragged.back_query
     if only_N is not None:
@@ -112,7 +113,7 @@ def forward(layer: Layer, x_TD: Tensor, rows: Rows, only_N: Tensor | None) -> tu
     layer.gate.forward(gate_up[:, :inner], act[:, :inner]).mul_(gate_up[:, inner:])
     out = layer.down.forward(act, slab.take(count, width), add_TO=middle)
     down_low = _keep(slab, act[:, inner:])
-    saved = Saved(x_TD, inverse, qkv_low, raw, attended, o_in, middle, middle_inverse, gate_up_low, gate_up, down_low)
+    saved = Saved(x_TD, inverse, qkv_low, raw, vectors, o_in, middle, middle_inverse, gate_up_low, gate_up, down_low)
     return out, saved
 
 
@@ -171,7 +172,7 @@ def backward(
         d_mixed.zero_().index_add_(0, only_N, d_o[:, :inner])
         grad_TD = scratch.take_float("d_all", tokens, width).zero_().index_add_(0, only_N, grad_TD)
 
-    d_qkv = attend_backward(d_mixed, saved.attended, rows.ragged, heads, layer.window, scratch)
+    d_qkv = attend_backward(d_mixed, saved.vectors_FE, rows.ragged, heads, layer.window, scratch)
     _rotate_heads_backward(layer, saved, d_qkv.view(tokens, heads.all, heads.dim), rows)
     h = scratch.take("in", tokens, width)
     unit = layer.norm.again(saved.x_TD, saved.inverse_T1, h, scratch)

@@ -57,9 +57,9 @@ class Pass:
     memory: Memory
     rows: Rows
     only_N: Tensor
-    """Rows of the targets."""
+    """Rows of the targets, then fillers."""
     targets_N: Tensor
-    """Their places in the batch."""
+    """Their places in the batch; that of a filler is one beyond the last."""
     layers: tuple[Saved, ...]
     top_ND: Tensor
     """Input of the last norm."""
@@ -126,13 +126,14 @@ class FastLlama:
         lanes = lanes_of(batch, threads if device.type == "cpu" else 1, self._shared_prefix)
         rotations = self._rotations(batch)
         passes = self._map(lambda lane: self._lane_forward(lane, batch, rotations, keep), lanes)
-        logprobs = torch.zeros(batch.num_targets, device=device)
+        logprobs = torch.zeros(batch.num_targets + 1, device=device)
         if not passes:
-            return logprobs, [], []
+            return logprobs[:-1], [], []
         order = torch.cat([one.targets_N for one in passes])
         hidden = torch.cat([one.hidden_ND for one in passes])
-        values, grads = head_logprobs(hidden, batch.target_ids_N[order], network.head_VD.detach(), keep)
-        logprobs[order] = values
+        targets = _and_zero(batch.target_ids_N)[order]
+        logprobs[order], grads = head_logprobs(hidden, targets, network.head_VD.detach(), keep)
+        logprobs = logprobs[:-1]
         if not keep:
             self._free += [one.memory for one in passes]
             return logprobs, [], []
@@ -256,6 +257,11 @@ class FastLlama:
         return grads
 
 
+def _and_zero(values_N: Tensor) -> Tensor:
+    """The values, and what fillers take: 0."""
+    return torch.cat([values_N, values_N.new_zeros(1)])
+
+
 class _Step(torch.autograd.Function):
     """The whole model; its inputs are the adapters' factors."""
 
@@ -269,6 +275,7 @@ class _Step(torch.autograd.Function):
     def backward(ctx: Any, grad_N: Tensor) -> tuple[Tensor | None, ...]:
         passes, ctx.passes = ctx.passes, None
         assert passes is not None, "the graph of a fast step can be walked once"
+        grad_N = _and_zero(grad_N)
         hidden_grads = [
             unit_ND * grad_N.index_select(0, one.targets_N)[:, None]
             for one, unit_ND in zip(passes, ctx.hidden_grads, strict=True)

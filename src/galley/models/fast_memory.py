@@ -20,7 +20,7 @@ _ALIGN = 64
 class Slab:
     """Memory for many tensors that are freed together."""
 
-    _CHUNK = 1 << 22
+    _CHUNK = 1 << 24
 
     def __init__(self, dtype: torch.dtype, device: torch.device) -> None:
         self._dtype, self._device = dtype, device
