@@ -156,13 +156,17 @@ class _Inputs:
 
 def _read(asked: Recipe, log: EventLog) -> _Inputs:
     from galley.data.encode import all_texts
+    from galley.evaluate import choose_scorer
 
     spec = models.resolve(asked.model)
     log.phase("read data")
     dataset = data.read(asked.data, task=asked.task, evaluate=asked.evaluate, seed=asked.seed)
     for message in dataset.notes:
         log.note("data", message)
-    decide(asked, spec, dataset.statistics, resolve(asked.hardware))  # what cannot work is said before anything loads
+    # what cannot work is said before anything loads
+    decide(asked, spec, dataset.statistics, resolve(asked.hardware))
+    if asked.evaluate.verdict and dataset.held_out:
+        choose_scorer(asked.evaluate.scorer, dataset)
     kind = methods.registry.get(asked.method.name or methods.default_for(asked.task))
     method = kind(kind.Config.model_validate(asked.method.options))
     log.phase("tokenise")

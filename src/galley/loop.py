@@ -78,7 +78,8 @@ class Training:
         self.at.max_tokens = self.plan.batch.micro_batch_tokens
         self._resume()
         self.saved_at, self.saved_step = time.monotonic(), -1
-        self.journal.observer.phase("train", total=self.plan.steps, done=self.at.step)
+        left = None if self.plan.minutes is None else self.plan.minutes * 60 - self.at.seconds
+        self.journal.observer.phase("train", total=self.plan.steps, done=self.at.step, seconds=left)
         while not (stopped := self._why_stop()):
             self._take_step()
             if self.at.step % self.plan.evaluate_every == 0:

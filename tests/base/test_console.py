@@ -79,6 +79,15 @@ def test_earlier_work_of_a_resumed_run_is_not_counted_as_speed() -> None:
     assert stream.getvalue().splitlines()[-1].endswith(": 18 s left")
 
 
+def test_a_time_limit_ends_the_wait_sooner() -> None:
+    stream, clock = io.StringIO(), Clock()
+    plain = PlainConsole(stream, seconds=0, clock=clock)
+    plain.phase("train", total=1000, seconds=60)
+    clock.now += 10
+    plain.advance(1)
+    assert stream.getvalue().splitlines()[-1].endswith(": 50 s left")
+
+
 def test_phases_without_a_total_count() -> None:
     stream = io.StringIO()
     plain = PlainConsole(stream, seconds=0)

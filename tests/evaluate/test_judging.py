@@ -32,7 +32,7 @@ class Listener(SilentObserver):
     def note(self, kind: str, message: str) -> None:
         self.notes.append((kind, message))
 
-    def phase(self, name: str, total: int | None = None, *, done: int = 0) -> None:
+    def phase(self, name: str, total: int | None = None, *, done: int = 0, seconds: float | None = None) -> None:
         self.phases.append((name, total))
 
     def advance(self, count: int = 1, **facts: Any) -> None:

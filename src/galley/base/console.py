@@ -58,15 +58,19 @@ def _words(name: str) -> str:
 class _Count:
     """Where a phase stands. A resumed phase does not count earlier work as speed."""
 
-    def __init__(self, name: str, total: int | None, done: int, now: float) -> None:
+    def __init__(
+        self, name: str, total: int | None, done: int, now: float, seconds: float | None = None
+    ) -> None:
         self.name, self.total, self.before, self.done, self.started = name, total, done, done, now
+        self.ends = None if seconds is None else now + seconds
         self.facts: dict[str, Fact] = {}
 
     def seconds_left(self, now: float) -> float | None:
         new = self.done - self.before
         if self.total is None or new <= 0:
             return None
-        return max(0.0, (now - self.started) / new * (self.total - self.done))
+        left = (now - self.started) / new * (self.total - self.done)
+        return max(0.0, left if self.ends is None else min(left, self.ends - now))
 
     def progress(self) -> str:
         if self.total is None:
@@ -90,10 +94,10 @@ class PlainConsole:
         self._count: _Count | None = None
         self._shown = 0.0
 
-    def phase(self, name: str, total: int | None = None, *, done: int = 0) -> None:
+    def phase(self, name: str, total: int | None = None, *, done: int = 0, seconds: float | None = None) -> None:
         """A line says what begins."""
         self.close()
-        self._count = _Count(name, total, done, self._clock())
+        self._count = _Count(name, total, done, self._clock(), seconds)
         self._shown = self._clock()
         of = f", {total - done:,} to do" if total is not None and total > done else ""
         self._write(f"{name}{of} ...")
@@ -138,11 +142,11 @@ class JsonConsole:
         self._phase: str | None = None
         self._done = 0
 
-    def phase(self, name: str, total: int | None = None, *, done: int = 0) -> None:
+    def phase(self, name: str, total: int | None = None, *, done: int = 0, seconds: float | None = None) -> None:
         """`{"event": "phase", ...}`."""
         self.close()
         self._phase, self._done = name, done
-        self._write(event="phase", phase=name, total=total, done=done)
+        self._write(event="phase", phase=name, total=total, done=done, seconds=seconds)
 
     def advance(self, count: int = 1, **facts: Fact) -> None:
         """`{"event": "advance", ...}` with all facts."""
@@ -175,12 +179,12 @@ class LiveConsole:
         self._task: TaskID | None = None
         self._count = _Count("", None, 0, 0.0)
 
-    def phase(self, name: str, total: int | None = None, *, done: int = 0) -> None:
+    def phase(self, name: str, total: int | None = None, *, done: int = 0, seconds: float | None = None) -> None:
         """A new live line."""
         from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn
 
         self.close()
-        self._count = _Count(name, total, done, time.monotonic())
+        self._count = _Count(name, total, done, time.monotonic(), seconds)
         bar = BarColumn(bar_width=24) if total else SpinnerColumn()
         self._progress = Progress(
             TextColumn("[bold]{task.description}"),

@@ -19,13 +19,14 @@ class Observer(Protocol):
         >>> observer.close()
     """
 
-    def phase(self, name: str, total: int | None = None, *, done: int = 0) -> None:
+    def phase(self, name: str, total: int | None = None, *, done: int = 0, seconds: float | None = None) -> None:
         """A new phase begins.
 
         Args:
             name: what is done, in a word or two, e.g. `read data`, `train`, `judge`.
             total: units of the phase (steps, rows, bytes); None when unknown.
             done: units that a resumed run had already done.
+            seconds: time limit of the phase, from now; None when there is none.
         """
 
     def advance(self, count: int = 1, **facts: Fact) -> None:
@@ -41,7 +42,7 @@ class Observer(Protocol):
 class SilentObserver:
     """Listens to nothing: for the Python API and for tests."""
 
-    def phase(self, name: str, total: int | None = None, *, done: int = 0) -> None:
+    def phase(self, name: str, total: int | None = None, *, done: int = 0, seconds: float | None = None) -> None:
         """Ignored."""
 
     def advance(self, count: int = 1, **facts: Fact) -> None:

@@ -1,3 +1,4 @@
+from .choice import choose_scorer as choose_scorer
 from .finishing import finish as finish
 from .judging import judge as judge
 from .parity import TrainedOutputs as TrainedOutputs
@@ -6,4 +7,4 @@ from .rendering import render as render
 from .verdict import Answer as Answer
 from .verdict import Verdict as Verdict
 
-__all__ = ["Answer", "TrainedOutputs", "Verdict", "finish", "judge", "record", "render"]
+__all__ = ["Answer", "TrainedOutputs", "Verdict", "choose_scorer", "finish", "judge", "record", "render"]

@@ -142,7 +142,14 @@ def _use(run: FinishedRun) -> Iterator[str]:
         yield "```"
         yield ""
     code = _code(run)
-    if code:
+    if not code:
+        yield "```python"
+        yield "import galley"
+        yield ""
+        yield f'module, _ = galley.Run.open("runs/{run.folder.name}").load()  # your own class, with the trained weights'
+        yield "```"
+        yield ""
+    else:
         yield "With transformers, in this folder:"
         yield ""
         yield "```python"
@@ -177,6 +184,11 @@ def _code(run: FinishedRun) -> list[str]:
             "return_dict=True)",
             "answer = model.generate(**inputs, max_new_tokens=256)",
             'print(tokenizer.decode(answer[0, inputs["input_ids"].shape[1] :], skip_special_tokens=True))',
+        ]
+    elif run.asked.task == "classify":
+        lines += [
+            'logits = model(**tokenizer("...", return_tensors="pt")).logits',
+            "print(model.config.id2label[int(logits.argmax())])",
         ]
     return lines
 

@@ -129,6 +129,8 @@ def _save_adapter(module: Any, folder: Path, spec: ModelSpec) -> None:
 
 
 def _save_full(module: Any, folder: Path, precision: LoadPrecision | None) -> None:
+    from transformers.utils import logging
+
     copies: dict[Any, Any] = {}
     state = {}
     for name, tensor in module.state_dict().items():
@@ -137,6 +139,7 @@ def _save_full(module: Any, folder: Path, precision: LoadPrecision | None) -> No
         if place not in copies:
             copies[place] = _plain(tensor, torch_dtype(precision) if precision else None)
         state[name] = copies[place]
+    logging.disable_progress_bar()  # the job shows its own
     module.save_pretrained(folder, state_dict=state)
     if precision:
         path = folder / "config.json"

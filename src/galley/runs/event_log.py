@@ -29,9 +29,9 @@ class EventLog:
         self._waiting.clear()
         self._folder = folder
 
-    def phase(self, name: str, total: int | None = None, *, done: int = 0) -> None:
+    def phase(self, name: str, total: int | None = None, *, done: int = 0, seconds: float | None = None) -> None:
         """A new phase begins."""
-        self._observer.phase(name, total, done=done)
+        self._observer.phase(name, total, done=done, seconds=seconds)
 
     def advance(self, count: int = 1, **facts: Fact) -> None:
         """`count` more units are done."""
