@@ -164,9 +164,8 @@ def test_equals_transformers_and_peft(family: str, prefix: int) -> None:
 
 
 def tokens_of(lane: fast_lanes.LaneBatch) -> int:
-    """Tokens of real documents: a filler at the end has no learned rows and begins behind them."""
-    documents = [bound for bound in lane.bounds if any(bound[0] <= row < bound[1] for row in lane.rows_N.tolist())]
-    return max(stop for _, stop in documents)
+    """Tokens of real documents."""
+    return lane.source_T.numel() - lane.fillers
 
 
 def test_the_prefix_is_computed_once_per_lane() -> None:

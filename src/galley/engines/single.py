@@ -38,7 +38,8 @@ class Single:
 
     def step(self, loss: LossFn, batches: Sequence[Batch], learning_rate: float) -> StepResult:
         """One optimiser step over the micro-batches."""
-        self.module.train()
+        if not self.module.training:
+            self.module.train()
         sums = _Sums()
         with self._undo_on_exhaustion():
             for batch in batches:

@@ -123,7 +123,7 @@ def _grouped(bounds: Sequence[tuple[int, int]], prefix: int) -> Iterator[tuple[l
     rest = sorted(bounds[1:] if prefix else bounds, key=lambda bound: bound[0] - bound[1])
     group: list[tuple[int, int]] = []
     for first, stop in rest:
-        if group and 5 * (stop - first) < 4 * (group[0][1] - group[0][0]):
+        if group and 3 * (stop - first) < 2 * (group[0][1] - group[0][0]):
             yield group, prefix
             group = []
         group.append((first, stop))
@@ -139,8 +139,8 @@ def _inverse(fetch: Tensor, size: int) -> Tensor:
     return inverse.scatter_reduce_(0, fetch[real], places[real], "amin")
 
 
-def _mask(ragged: Ragged, group: Group, window: int | None, like: Tensor) -> Tensor:
-    """[L, K]: 0 where the query sees the key, -inf elsewhere."""
+def _mask(ragged: Ragged, group: Group, window: int | None, per_key: int, like: Tensor) -> Tensor:
+    """[G, L, K]: 0 where the query sees the key, -inf elsewhere, the same for each of the G query heads."""
     key = (group.prefix, group.length, window)
     if key not in ragged.masks:
         query = torch.arange(group.prefix, group.keys, device=like.device)[:, None]
@@ -149,7 +149,7 @@ def _mask(ragged: Ragged, group: Group, window: int | None, like: Tensor) -> Ten
         if window is not None:
             hidden |= keys <= query - window
         zeros = torch.zeros(hidden.shape, dtype=like.dtype, device=like.device)
-        ragged.masks[key] = zeros.masked_fill_(hidden, float("-inf"))
+        ragged.masks[key] = zeros.masked_fill_(hidden, float("-inf")).repeat(per_key, 1, 1)
     return ragged.masks[key]
 
 
@@ -184,11 +184,11 @@ def _blocks(group: Group) -> Iterator[tuple[slice, int]]:
         yield slice(first, last), group.prefix + last
 
 
-def _probabilities(views: Views, mask_LK: Tensor, block: slice, seen: int, scale: float) -> tuple[Tensor, Tensor]:
+def _probabilities(views: Views, mask_GLK: Tensor, block: slice, seen: int, scale: float) -> tuple[Tensor, Tensor]:
     """Queries of the block [B, G x block, E], and their probabilities [B, G x block, seen]."""
     batch, per_key, _, dim = views.query_BGLE.shape
     query = views.query_BGLE[:, :, block].reshape(batch, -1, dim)
-    mask = mask_LK[block, :seen].repeat(per_key, 1)
+    mask = mask_GLK[:, block, :seen].reshape(-1, seen)
     scores = torch.baddbmm(mask, query, views.key_BKE[:, :seen].transpose(1, 2), alpha=scale)
     return query, torch.softmax(scores, -1)
 
@@ -216,7 +216,7 @@ def attend(
         views = Views.of(vectors, group, heads)
         shape = views.query_BGLE.shape
         out = out_QE[group.query_start : group.query_start + shape[:3].numel()].view(shape)
-        mask = _mask(ragged, group, window, vectors)
+        mask = _mask(ragged, group, window, shape[1], vectors)
         for block, seen in _blocks(group):
             _, share = _probabilities(views, mask, block, seen, heads.scale)
             mixed = torch.bmm(share, views.value_BKE[:, :seen])
@@ -248,7 +248,7 @@ def attend_backward(
         into = Views.of(vectors_grad, group, heads)
         shape = views.query_BGLE.shape
         grad = grad_QE[group.query_start : group.query_start + shape[:3].numel()].view(shape)
-        mask = _mask(ragged, group, window, vectors_FE)
+        mask = _mask(ragged, group, window, heads.query // heads.key, vectors_FE)
         _group_backward(views, into, grad, mask, list(_blocks(group)), heads.scale)
     rows = scratch.take("attend_rows", ragged.num_tokens * heads.all, heads.dim)
     torch.index_select(vectors_grad, 0, ragged.back, out=rows)
@@ -263,7 +263,7 @@ def _group_backward(
     views: Views,
     into: Views,
     grad_BGLE: Tensor,
-    mask_LK: Tensor,
+    mask_GLK: Tensor,
     blocks: list[tuple[slice, int]],
     scale: float,
 ) -> None:
@@ -273,7 +273,7 @@ def _group_backward(
         into.value_BKE.zero_()
     for block, seen in blocks:
         key, value = views.key_BKE[:, :seen], views.value_BKE[:, :seen]
-        query, probabilities = _probabilities(views, mask_LK, block, seen, scale)
+        query, probabilities = _probabilities(views, mask_GLK, block, seen, scale)
         grad = grad_BGLE[:, :, block].reshape(batch, -1, dim)
         by_share = torch.bmm(grad, value.transpose(1, 2))
         by_score = torch._softmax_backward_data(by_share, probabilities, -1, probabilities.dtype)

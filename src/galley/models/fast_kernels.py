@@ -44,25 +44,24 @@ class RmsNorm:
         into_TD.addcmul_(grad.addcmul_(unit_TD, along_T1, value=-1), inverse_T1)
 
 
-def rotate(x_THE: Tensor, cos_TE: Tensor, sin_TE: Tensor, out_THE: Tensor, scratch: Scratch) -> None:
-    """Rotary position embedding, halves convention; its transpose is the same with `-sin`.
+def rotate(x_THE: Tensor, cos_TE: Tensor, sin_TE: Tensor, scratch: Scratch) -> None:
+    """Rotary position embedding in place, halves convention; its transpose is the same with `-sin`.
 
     Args:
         x_THE: heads to rotate, [T, H, head_dim].
-        cos_TE: [T, 1, head_dim / 2] float32.
+        cos_TE: [T, 1, head_dim / 2], in the type of the heads.
         sin_TE: the same.
-        out_THE: may be `x_THE`.
         scratch: where to compute.
 
     Source: Su et al. 2021, arXiv 2104.09864.
     """
     half = x_THE.shape[-1] // 2
-    x = scratch.take_float("rotate_x", *x_THE.shape).copy_(x_THE)
-    y = scratch.take_float("rotate_y", *x_THE.shape)
-    low, high = x[..., :half], x[..., half:]
-    torch.mul(low, cos_TE, out=y[..., :half]).addcmul_(high, sin_TE, value=-1)
-    torch.mul(high, cos_TE, out=y[..., half:]).addcmul_(low, sin_TE)
-    out_THE.copy_(y)
+    low, high = x_THE[..., :half], x_THE[..., half:]
+    across = scratch.take("rotate", 2, *low.shape)
+    torch.mul(low, sin_TE, out=across[0])
+    torch.mul(high, sin_TE, out=across[1])
+    low.mul_(cos_TE).sub_(across[1])
+    high.mul_(cos_TE).add_(across[0])
 
 
 @dataclass(frozen=True)

@@ -30,8 +30,9 @@ class LaneBatch:
 
     Args:
         source_T: rows of the batch, in the lane's order.
-        bounds: (start, stop) of each document in the lane; with a prefix, that comes first. The last one may be a
-            filler: nothing is learned from it, so that it takes no part in any gradient.
+        bounds: (start, stop) of each document in the lane, from long to short; with a prefix, that comes first. The
+            last one ends with the fillers.
+        fillers: tokens at the end from which nothing is learned, so that they take no part in any gradient.
         prefix: its tokens, or 0.
         rows_N: rows whose successors are learned, then fillers.
         targets_N: their places among the batch's targets; that of a filler is one beyond the last.
@@ -39,6 +40,7 @@ class LaneBatch:
 
     source_T: Tensor
     bounds: tuple[tuple[int, int], ...]
+    fillers: int
     prefix: int
     rows_N: Tensor
     targets_N: Tensor
@@ -108,7 +110,7 @@ def _lane(
         pieces.append(torch.arange(first, first + prefix))
         bounds.append((0, prefix))
         at = prefix
-    for number in numbers:
+    for number in sorted(numbers, key=lambda number: documents[number][0] - documents[number][1]):
         first, stop = documents[number]
         pieces.append(torch.arange(first + prefix, stop))
         for place in targets[number]:
@@ -117,10 +119,9 @@ def _lane(
             places.append(place)
         bounds.append((at, at + stop - first - prefix))
         at = bounds[-1][1]
-    if filler := -len(rows) % _ROW_BUCKET:
-        rows += [0] * filler
-        places += [len(index)] * filler
-    if filler := -at % _BUCKET:
-        pieces.append(torch.full((filler,), documents[numbers[0]][0]))
-        bounds.append((at, at + filler))
-    return LaneBatch(torch.cat(pieces), tuple(bounds), prefix, torch.tensor(rows), torch.tensor(places))
+    more_rows, fillers = -len(rows) % _ROW_BUCKET, -at % _BUCKET
+    rows += [0] * more_rows
+    places += [len(index)] * more_rows
+    pieces.append(torch.full((fillers,), documents[numbers[0]][0]))
+    bounds[-1] = (bounds[-1][0], at + fillers)
+    return LaneBatch(torch.cat(pieces), tuple(bounds), fillers, prefix, torch.tensor(rows), torch.tensor(places))

@@ -127,7 +127,7 @@ def _rotate_heads(layer: Layer, qkv_THE: Tensor, rows: Rows) -> Tensor | None:
         layer.query_norm.forward(raw[:, : heads.query], both[:, : heads.query], rows.scratch)
         layer.key_norm.forward(raw[:, heads.query :], both[:, heads.query :], rows.scratch)
     if layer.rotary:
-        rotate(both, rows.cos_TE, rows.sin_TE, both, rows.scratch)
+        rotate(both, rows.cos_TE, rows.sin_TE, rows.scratch)
     return raw
 
 
@@ -213,7 +213,7 @@ def _rotate_heads_backward(layer: Layer, saved: Saved, d_qkv_THE: Tensor, rows: 
     heads = layer.heads
     both = d_qkv_THE[:, : heads.query + heads.key]
     if layer.rotary:
-        rotate(both, rows.cos_TE, -rows.sin_TE, both, rows.scratch)
+        rotate(both, rows.cos_TE, -rows.sin_TE, rows.scratch)
     if saved.raw_THE is None:
         return
     for norm, part in (

@@ -150,13 +150,13 @@ class FastLlama:
         network = self._network
         size = sum(projection.numel for projection in network.projections)
         work = list(zip(passes, hidden_grads, strict=True))
-        lanes = self._map(lambda lane: self._lane_backward(lane[0], lane[1], size), work)
+        total = torch.zeros(size, device=network.embedding_VD.device)
+        for grads in self._map(lambda lane: self._lane_backward(lane[0], lane[1], size), work):
+            total += grads
         result: dict[nn.Parameter, Tensor] = {}
-        start = 0
-        for projection in network.projections:
-            part = slice(start, start + projection.numel)
-            result.update(projection.parameter_grads([grads[part] for grads in lanes]))
-            start = part.stop
+        parts = torch.split(total, [projection.numel for projection in network.projections])
+        for projection, part in zip(network.projections, parts, strict=True):
+            result.update(projection.parameter_grads(part))
         self._free += [one.memory for one in passes]
         return result
 
@@ -182,8 +182,8 @@ class FastLlama:
                     parameter.data = parameter.detach().clone()
 
     def _rotations(self, batch: TokenBatch) -> tuple[Tensor, Tensor]:
-        """Cosine and sine of every token of the batch, [T, 1, head_dim / 2] float32."""
-        like = torch.empty(0, device=batch.positions_T.device)
+        """Cosine and sine of every token of the batch, [T, 1, head_dim / 2], in the type of the weights."""
+        like = self._network.embedding_VD
         cos, sin = self._network.rotary(like, batch.positions_T[None])
         half = cos.shape[-1] // 2
         return cos[0, :, None, :half].contiguous(), sin[0, :, None, :half].contiguous()

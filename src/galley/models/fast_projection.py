@@ -173,17 +173,14 @@ class Projection:
             torch.mm(d_low_TR.t(), x_TI, out=grads[:split].view(self.rank, -1))
             torch.mm(low_TR.t(), grad_TO, out=grads[split:].view(self.rank, -1))
 
-    def parameter_grads(self, lanes: Sequence[Tensor]) -> list[tuple[nn.Parameter, Tensor]]:
-        """The factors with their float32 gradients, from what `backward_factors` wrote in each lane."""
+    def parameter_grads(self, grads: Tensor) -> list[tuple[nn.Parameter, Tensor]]:
+        """The factors with their gradients, views of what `backward_factors` wrote, which is scaled in place."""
         split = self.rank * self.width_in
+        downs, ups = grads[:split].view(self.rank, -1), grads[split:].view(self.rank, -1)
         result = []
         for linear, out, rank in self.parts():
             if linear.down is None or linear.up is None:
                 continue
-            down = torch.zeros_like(linear.down, dtype=torch.float32)
-            up = torch.zeros_like(linear.up, dtype=torch.float32)
-            for grads in lanes:
-                down += grads[:split].view(self.rank, -1)[rank]
-                up += grads[split:].view(self.rank, -1)[rank, out].t()
-            result += [(linear.down, down), (linear.up, up.mul_(linear.scale))]
+            up = ups[rank, out]
+            result += [(linear.down, downs[rank]), (linear.up, up.mul_(linear.scale).t())]
         return result

@@ -60,6 +60,8 @@ def cpu_features(root: Path = Path("/")) -> tuple[str, ...]:
 
 def cpu_name(root: Path = Path("/")) -> str:
     """The processor's own name for itself, or its architecture."""
+    if sys.platform == "darwin":
+        return _output("sysctl", "-n", "machdep.cpu.brand_string").strip() or platform.machine()
     cpuinfo = root / "proc/cpuinfo"
     if cpuinfo.exists():
         for line in cpuinfo.read_text().splitlines():
@@ -75,18 +77,25 @@ def is_apple_silicon() -> bool:
 
 def nvidia_gpus() -> tuple[Gpu, ...]:
     """The devices that nvidia-smi lists; none where it is missing or fails."""
-    command = shutil.which("nvidia-smi")
-    if command is None:
+    listing = _output("nvidia-smi", "--query-gpu=name,memory.total,compute_cap", "--format=csv,noheader,nounits")
+    try:
+        rows = [[cell.strip() for cell in line.split(",")] for line in listing.splitlines() if line.strip()]
+        return tuple(Gpu(name, int(mib) * 2**20, float(capability)) for name, mib, capability in rows)
+    except ValueError:
         return ()
+
+
+def _output(program: str, *words: str) -> str:
+    """What a program of the system prints; nothing where it is missing, fails or hangs."""
+    command = shutil.which(program)
+    if command is None:
+        return ""
     import subprocess
 
-    query = [command, "--query-gpu=name,memory.total,compute_cap", "--format=csv,noheader,nounits"]
     try:
-        done = subprocess.run(query, capture_output=True, text=True, timeout=10, check=True)
-        rows = [[cell.strip() for cell in line.split(",")] for line in done.stdout.splitlines() if line.strip()]
-        return tuple(Gpu(name, int(mib) * 2**20, float(capability)) for name, mib, capability in rows)
-    except (OSError, subprocess.SubprocessError, ValueError):
-        return ()
+        return subprocess.run([command, *words], capture_output=True, text=True, timeout=10, check=True).stdout
+    except (OSError, subprocess.SubprocessError):
+        return ""
 
 
 def _groups(root: Path, controller: str) -> list[Path]:

@@ -35,14 +35,40 @@ class Hardware(PlanPart):
 
     name: str
     device: str
-    """cpu, cuda or mps."""
+    """cpu, cuda (also for AMD) or mps; hpu, npu and xla can be planned for."""
     num_devices: int = 1
+    """Of one node."""
     num_nodes: int = 1
     memory_bytes: int
     """Memory of one device that may be used (host memory for cpu)."""
     cores: int = 1
     features: tuple[str, ...] = ()
     """Instruction sets or capabilities that matter, e.g. amx_bf16, avx512_bf16."""
+    memory_gbps: float = 0.0
+    """Peak of the device's memory, GB/s. Here and below, 0 is unknown."""
+    tflops: dict[str, float] = {}
+    """Dense peak by precision (fp32, tf32, bf16, fp16, fp8, fp4, int8), TFLOP/s."""
+    link: str = ""
+    """The fastest way to another device of the node, e.g. NVLink 4."""
+    link_gbps: float = 0.0
+    """Of that way: GB/s per direction and device."""
+    link_devices: int = 1
+    """Devices that it joins; more than a node has where it leaves the node."""
+    network_gbps: float = 0.0
+    """Between nodes: Gbit/s (not GB/s) per direction and device."""
+    host_gbps: float = 0.0
+    """Between device and host memory: GB/s per direction."""
+    host_memory_bytes: int = 0
+    """Memory of a node that may be used."""
+    nvme_gbps: float = 0.0
+    """Reading local disks: GB/s per node."""
+    watts: float = 0.0
+    """Most that one device draws."""
+
+    @property
+    def world(self) -> int:
+        """Devices of all nodes."""
+        return self.num_nodes * self.num_devices
 
 
 class AdapterPlan(PlanPart):

@@ -1,0 +1,197 @@
+"""What `galley calibrate` measured on this machine: kept in the user's cache, read by later plans without torch."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable
+from hashlib import blake2b
+from pathlib import Path
+from typing import Literal
+
+from pydantic import PositiveFloat
+
+from galley.base.cache import cache_folder
+from galley.base.diagnosis import version_of
+from galley.plan import machine
+from galley.plan.types import PlanPart
+
+_GIGA = 1e9
+
+
+class Fingerprint(PlanPart):
+    """What the figures depend on; another fingerprint is another machine."""
+
+    cpu: str
+    cores: int
+    features: tuple[str, ...]
+    gpus: tuple[str, ...]
+    torch: str
+
+
+class Product(PlanPart):
+    """Speed of one matrix product, (tokens, inner) by (inner, outer)."""
+
+    precision: str
+    tokens: int
+    inner: int
+    outer: int
+    tflops: PositiveFloat
+
+
+class Reduction(PlanPart):
+    """All-reduce between processes of this machine: `latency_seconds` and then `gbps` of the tensor's bytes."""
+
+    backend: str
+    processes: int
+    latency_seconds: float
+    gbps: PositiveFloat
+    """GB/s."""
+    seconds_by_bytes: dict[int, float]
+    """What was measured."""
+
+    def seconds(self, size: int) -> float:
+        """Expected time for a tensor of so many bytes."""
+        return self.latency_seconds + size / (self.gbps * _GIGA)
+
+
+class Disk(PlanPart):
+    """The disk that holds the cache folder."""
+
+    write_gbps: PositiveFloat
+    """GB/s of a large file, until it is on the disk."""
+    read_gbps: PositiveFloat
+    """GB/s of a large file."""
+    sync_seconds: float
+    """To write a few bytes and wait until they are on the disk."""
+
+
+class Calibration(PlanPart):
+    """All figures of one machine."""
+
+    version: Literal[1] = 1
+    fingerprint: Fingerprint
+    device: str
+    """Where products and copies were measured: cpu, cuda or mps."""
+    measured_at: str
+    """UTC, ISO 8601."""
+    seconds: float
+    """That measuring took."""
+    quick: bool
+    products: tuple[Product, ...]
+    memory_gbps: PositiveFloat
+    """Copying within the device's memory, bytes read and bytes written, GB/s."""
+    reduction: Reduction | None
+    disk: Disk | None
+    notes: tuple[str, ...] = ()
+    """What could not be measured, and why."""
+
+    def tflops(self, precision: str, tokens: int, inner: int, outer: int) -> float | None:
+        """Expected speed of a matrix product, between the measured ones.
+
+        The mean of the logarithms of the measured speeds, weighted by the inverse square of the distance of the
+        shapes in octaves, so that a measured shape has its own speed and none is faster than the fastest.
+
+        Args:
+            precision: fp32, bf16 or fp16.
+            tokens: rows of the left matrix.
+            inner: columns of the left matrix and rows of the right one.
+            outer: columns of the right matrix.
+
+        Returns:
+            TFLOP/s, or None when nothing was measured in this precision.
+        """
+        logs = weights = 0.0
+        for known in self.products:
+            if known.precision != precision:
+                continue
+            steps = (tokens / known.tokens, inner / known.inner, outer / known.outer)
+            distance = sum(math.log2(step) ** 2 for step in steps)
+            if distance == 0:
+                return known.tflops
+            logs += math.log(known.tflops) / distance
+            weights += 1 / distance
+        return math.exp(logs / weights) if weights else None
+
+
+def fingerprint() -> Fingerprint:
+    """Of this machine and installation."""
+    return Fingerprint(
+        cpu=machine.cpu_name(),
+        cores=machine.usable_cores(),
+        features=machine.cpu_features(),
+        gpus=tuple(gpu.name for gpu in machine.nvidia_gpus()),
+        torch=version_of("torch") or "",
+    )
+
+
+def location(of: Fingerprint) -> Path:
+    """The file for a machine; machines that share a home folder have one each."""
+    digest = blake2b(of.model_dump_json().encode(), digest_size=8).hexdigest()
+    return cache_folder() / "calibration" / f"{digest}.json"
+
+
+def load(on_note: Callable[[str, str], None] | None = None) -> Calibration | None:
+    """What was measured on this machine, or None. A damaged file is said and counts as none.
+
+    Args:
+        on_note: told what is damaged.
+    """
+    here = fingerprint()
+    path = location(here)
+    try:
+        text = path.read_text(encoding="utf-8")
+    except FileNotFoundError:
+        return None
+    except (OSError, ValueError) as error:
+        return _unreadable(path, str(error), on_note)
+    try:
+        found = Calibration.model_validate_json(text)
+    except ValueError as error:
+        return _unreadable(path, str(error).partition("\n")[0], on_note)
+    return found if found.fingerprint == here else _unreadable(path, "it is of another machine", on_note)
+
+
+def save(calibration: Calibration) -> Path:
+    """Keep it for later plans; the file is wholly there or not at all.
+
+    Raises:
+        GalleyError: `disk-full`.
+    """
+    from galley.runs import atomic
+
+    path = location(calibration.fingerprint)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    atomic.write_json(path, calibration.model_dump(mode="json"))
+    return path
+
+
+def line(points: Iterable[tuple[int, float]]) -> tuple[float, float]:
+    """Latency and speed that explain measured times best: seconds = latency + bytes / speed.
+
+    Least squares of the relative errors, so that the short times count as much as the long ones.
+
+    Args:
+        points: bytes and seconds of at least one measurement.
+
+    Returns:
+        Latency in seconds, not negative, and speed in bytes a second.
+    """
+    measured = [(size, seconds) for size, seconds in points if seconds > 0]
+    weights = [1 / seconds**2 for _, seconds in measured]
+    total = sum(weights)
+    mean_size = sum(w * size for w, (size, _) in zip(weights, measured, strict=True)) / total
+    mean_time = sum(w * seconds for w, (_, seconds) in zip(weights, measured, strict=True)) / total
+    spread = sum(w * (size - mean_size) ** 2 for w, (size, _) in zip(weights, measured, strict=True))
+    slope = sum(
+        w * (size - mean_size) * (seconds - mean_time) for w, (size, seconds) in zip(weights, measured, strict=True)
+    )
+    latency = mean_time - slope / spread * mean_size if spread > 0 else 0.0
+    if slope > 0 and latency >= 0:
+        return latency, spread / slope
+    largest, seconds = max(measured)  # noise hides the line: the largest transfer says most about speed
+    return 0.0, largest / seconds
+
+
+def _unreadable(path: Path, why: str, on_note: Callable[[str, str], None] | None) -> None:
+    if on_note is not None:
+        on_note("cache-damaged", f"{path} is ignored, and galley calibrate writes it anew: {why}")
