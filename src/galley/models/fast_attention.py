@@ -226,8 +226,8 @@ def attend(
 
 def attend_backward(
     grad_TQ: Tensor, vectors_FE: Tensor, ragged: Ragged, heads: Heads, window: int | None, scratch: Scratch
-) -> Tensor:
-    """Gradient of the fused rows; probabilities are computed again, which costs less than the memory to keep them.
+) -> tuple[Tensor, Tensor]:
+    """Gradient of the fused rows; what `attend` gave is computed again, which costs less than the memory to keep it.
 
     Args:
         grad_TQ: gradient of the outputs, [T + 1, query heads x dim]; the last row must be zero.
@@ -238,8 +238,9 @@ def attend_backward(
         scratch: where to compute.
 
     Returns:
-        [T, heads x dim], valid until the next call.
+        [T, heads x dim], and the grouped outputs of `attend`; both are valid until the next call.
     """
+    out_QE = scratch.take("attend_out", ragged.fetch_query_Q.numel(), heads.dim)
     grad_QE = scratch.take("attend_grad", ragged.fetch_query_Q.numel(), heads.dim)
     torch.index_select(grad_TQ.view(-1, heads.dim), 0, ragged.fetch_query_Q, out=grad_QE)
     vectors_grad = scratch.take("attend_vectors", *vectors_FE.shape)
@@ -247,22 +248,24 @@ def attend_backward(
         views = Views.of(vectors_FE, group, heads)
         into = Views.of(vectors_grad, group, heads)
         shape = views.query_BGLE.shape
-        grad = grad_QE[group.query_start : group.query_start + shape[:3].numel()].view(shape)
+        queries = slice(group.query_start, group.query_start + shape[:3].numel())
+        grad, out = grad_QE[queries].view(shape), out_QE[queries].view(shape)
         mask = _mask(ragged, group, window, heads.query // heads.key, vectors_FE)
-        _group_backward(views, into, grad, mask, list(_blocks(group)), heads.scale)
+        _group_backward(views, into, grad, out, mask, list(_blocks(group)), heads.scale)
     rows = scratch.take("attend_rows", ragged.num_tokens * heads.all, heads.dim)
     torch.index_select(vectors_grad, 0, ragged.back, out=rows)
     rows_THE = rows.view(ragged.num_tokens, heads.all, heads.dim)
     for group in ragged.groups:
         if group.prefix:
             _add_prefix(rows_THE, Views.of(vectors_grad, group, heads), group, heads)
-    return rows_THE.view(ragged.num_tokens, -1)
+    return rows_THE.view(ragged.num_tokens, -1), out_QE
 
 
 def _group_backward(
     views: Views,
     into: Views,
     grad_BGLE: Tensor,
+    out_BGLE: Tensor,
     mask_GLK: Tensor,
     blocks: list[tuple[slice, int]],
     scale: float,
@@ -274,6 +277,7 @@ def _group_backward(
     for block, seen in blocks:
         key, value = views.key_BKE[:, :seen], views.value_BKE[:, :seen]
         query, probabilities = _probabilities(views, mask_GLK, block, seen, scale)
+        out_BGLE[:, :, block] = torch.bmm(probabilities, value).view(batch, per_key, -1, dim)
         grad = grad_BGLE[:, :, block].reshape(batch, -1, dim)
         by_share = torch.bmm(grad, value.transpose(1, 2))
         by_score = torch._softmax_backward_data(by_share, probabilities, -1, probabilities.dtype)

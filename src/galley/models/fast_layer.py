@@ -58,7 +58,7 @@ class Saved:
     """Queries and keys before their norms, where there are such."""
     vectors_FE: Tensor
     """Grouped queries, keys and values."""
-    o_in_NI: Tensor
+    o_low_NR: Tensor
     middle_ND: Tensor
     middle_inverse_N1: Tensor
     gate_up_low_NR: Tensor
@@ -93,16 +93,12 @@ def forward(layer: Layer, x_TD: Tensor, rows: Rows, only_N: Tensor | None) -> tu
     raw = _rotate_heads(layer, qkv[:-1].view(tokens, heads.all, heads.dim), rows)
     mixed, vectors = attend(qkv, rows.ragged, heads, layer.window, slab, scratch)
 
-    back = rows.ragged.back_query
-    if only_N is not None:
-        back = back.view(tokens, heads.query)[only_N].flatten()
-        x = x_TD.index_select(0, only_N)
-    else:
-        x = x_TD
+    x = x_TD if only_N is None else x_TD.index_select(0, only_N)
     count = x.shape[0]
-    o_in = slab.take(count, layer.o.width_in + layer.o.rank)
-    o_in[:, : layer.o.width_in] = mixed.index_select(0, back).view(count, -1)
+    o_in = layer.o.input("o_in", count, scratch)
+    o_in[:, : layer.o.width_in] = _token_rows(mixed, rows, heads, only_N)
     middle = layer.o.forward(o_in, slab.take(count, width), add_TO=x)
+    o_low = _keep(slab, o_in[:, layer.o.width_in :])
 
     h = layer.gate_up.input("in", count, scratch)
     middle_inverse = layer.mlp_norm.forward(middle, h[:, :width], scratch)
@@ -113,8 +109,16 @@ def forward(layer: Layer, x_TD: Tensor, rows: Rows, only_N: Tensor | None) -> tu
     layer.gate.forward(gate_up[:, :inner], act[:, :inner]).mul_(gate_up[:, inner:])
     out = layer.down.forward(act, slab.take(count, width), add_TO=middle)
     down_low = _keep(slab, act[:, inner:])
-    saved = Saved(x_TD, inverse, qkv_low, raw, vectors, o_in, middle, middle_inverse, gate_up_low, gate_up, down_low)
+    saved = Saved(x_TD, inverse, qkv_low, raw, vectors, o_low, middle, middle_inverse, gate_up_low, gate_up, down_low)
     return out, saved
+
+
+def _token_rows(mixed_QE: Tensor, rows: Rows, heads: Heads, only_N: Tensor | None) -> Tensor:
+    """What attention gave to each token (or to some), [N, query heads x dim]."""
+    back = rows.ragged.back_query.view(-1, heads.query)
+    if only_N is not None:
+        back = back[only_N]
+    return mixed_QE.index_select(0, back.flatten()).view(back.shape[0], -1)
 
 
 def _rotate_heads(layer: Layer, qkv_THE: Tensor, rows: Rows) -> Tensor | None:
@@ -163,7 +167,6 @@ def backward(
     inner = layer.o.width_in
     d_o = layer.o.input("d_input", dy.shape[0], scratch)
     layer.o.backward_input(dy, d_o)
-    layer.o.backward_factors(dy, saved.o_in_NI[:, :inner], saved.o_in_NI[:, inner:], d_o[:, inner:], parts[1])
     d_mixed = scratch.take("d_mixed", tokens + 1, inner)
     if only_N is None:
         d_mixed[:-1] = d_o[:, :inner]
@@ -172,7 +175,9 @@ def backward(
         d_mixed.zero_().index_add_(0, only_N, d_o[:, :inner])
         grad_TD = scratch.take_float("d_all", tokens, width).zero_().index_add_(0, only_N, grad_TD)
 
-    d_qkv = attend_backward(d_mixed, saved.vectors_FE, rows.ragged, heads, layer.window, scratch)
+    d_qkv, mixed = attend_backward(d_mixed, saved.vectors_FE, rows.ragged, heads, layer.window, scratch)
+    o_in = _token_rows(mixed, rows, heads, only_N)
+    layer.o.backward_factors(dy, o_in, saved.o_low_NR, d_o[:, inner:], parts[1])
     _rotate_heads_backward(layer, saved, d_qkv.view(tokens, heads.all, heads.dim), rows)
     h = scratch.take("in", tokens, width)
     unit = layer.norm.again(saved.x_TD, saved.inverse_T1, h, scratch)

@@ -28,7 +28,7 @@ from galley.models.fast_attention import arrange
 from galley.models.fast_kernels import head_logprobs
 from galley.models.fast_lanes import LaneBatch, lanes_of
 from galley.models.fast_layer import Rows, Saved
-from galley.models.fast_memory import Scratch, Slab, keep_freed_memory
+from galley.models.fast_memory import Scratch, Slab, keep_freed_memory, return_gaps
 from galley.models.fast_shape import Network, Unsupported, read_network
 
 A = TypeVar("A")
@@ -77,6 +77,7 @@ class FastLlama:
         self._shared_prefix = shared_prefix
         self._free: list[Memory] = []
         self._pool: ThreadPoolExecutor | None = None
+        self._sizes: set[tuple[int, ...]] = set()
 
     @property
     def factors(self) -> tuple[nn.Parameter, ...]:
@@ -158,7 +159,15 @@ class FastLlama:
         for projection, part in zip(network.projections, parts, strict=True):
             result.update(projection.parameter_grads(part))
         self._free += [one.memory for one in passes]
+        self._settle(passes)
         return result
+
+    def _settle(self, passes: Sequence[Pass]) -> None:
+        """The products of a new size have left things that last among what was freed."""
+        sizes = {(one.rows.ragged.num_tokens, one.only_N.numel(), len(one.rows.ragged.groups)) for one in passes}
+        if not sizes <= self._sizes and self._network.embedding_VD.device.type == "cpu":
+            self._sizes |= sizes
+            return_gaps()
 
     def _link(self) -> None:
         """Bring the fused matrices up to date with the module."""
