@@ -55,6 +55,7 @@ class Listener:
 
 @pytest.fixture(autouse=True)
 def tiny(monkeypatch: pytest.MonkeyPatch, cache_folder: Path) -> None:
+    monkeypatch.setattr("psutil.cpu_percent", lambda interval: 0.0)
     monkeypatch.setattr(measuring, "FULL", TINY)
     monkeypatch.setattr(measuring, "QUICK", dataclasses.replace(TINY, tokens=(8,)))
 
@@ -116,6 +117,12 @@ def test_products_that_take_too_long_are_left_out_and_counted(monkeypatch: pytes
     made = calibrate(quick=True)
     assert len(made.products) == len({product.precision for product in made.products})
     assert any("3 larger products in fp32 were left out" in note for note in made.notes)
+
+
+def test_a_busy_machine_is_noted(monkeypatch: pytest.MonkeyPatch) -> None:
+    without_processes(monkeypatch)
+    monkeypatch.setattr("psutil.cpu_percent", lambda interval: 100.0)
+    assert "come out too low" in calibrate(quick=True).notes[0]
 
 
 def test_a_full_disk_is_noted(monkeypatch: pytest.MonkeyPatch) -> None:

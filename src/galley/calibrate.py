@@ -34,6 +34,7 @@ _DTYPES = {"fp32": "float32", "bf16": "bfloat16", "fp16": "float16"}
 _POOL = 4096 * 4096  # numbers that weights are taken from in turn, too many for a core's caches
 _WORKER = "import sys; from galley.calibrate import reduce_worker; reduce_worker(*sys.argv[1:])"
 _PROCESSES = 2
+_BUSY_CORES = 0.3
 
 
 @dataclass(frozen=True)
@@ -105,6 +106,7 @@ def calibrate(*, quick: bool = False, observer: Observer | None = None) -> Calib
 
     watcher.phase("start")
     device = _device()
+    _look_around(note)
     with _threads(machine.usable_cores()):
         products = _products(device, effort, watcher, note)
         watcher.phase("memory")
@@ -141,6 +143,17 @@ def _device() -> str:
         raise GalleyError("package-missing", "measuring needs torch", hint=hint) from error
     accelerator = torch.accelerator.current_accelerator(check_available=True)
     return accelerator.type if accelerator is not None else "cpu"
+
+
+def _look_around(note: Callable[[str], None]) -> None:
+    """Note when other programs compete for the cores that are measured."""
+    import psutil
+
+    all_cores = psutil.cpu_count() or 1
+    busy = psutil.cpu_percent(interval=0.3) / 100 * all_cores
+    cores = machine.usable_cores()
+    if all_cores - busy < cores - _BUSY_CORES:
+        note(f"other programs keep {busy:.1f} of {all_cores} cores busy, so the figures of {cores} come out too low")
 
 
 @contextmanager
@@ -215,7 +228,7 @@ def _lap(pool: torch.Tensor, tokens: int, inner: int, outer: int, seconds: float
                 torch.nn.functional.linear(x_TI, w_OI)
             _finish(pool)
             times.append((time.perf_counter() - started) / len(turn))
-    return median(times[1:])
+    return min(times[1:])  # what disturbs makes a turn slower, never faster
 
 
 def _calls(times: Sequence[float], seconds: float) -> int:
@@ -245,7 +258,7 @@ def _memory(device: str, size: int) -> float:
         target.copy_(source)
         _finish(target)
         times.append(time.perf_counter() - started)
-    return 2 * size / median(times[1:]) / _GIGA  # the first one also gets the memory from the system
+    return 2 * size / min(times[1:]) / _GIGA  # the first one also gets the memory from the system
 
 
 def _reduction(effort: Effort) -> Reduction:
@@ -299,7 +312,7 @@ def reduce_worker(store: str, sizes: str, rank: str) -> None:
     import torch.distributed as dist
 
     limit = timedelta(seconds=FULL.reduce_seconds)
-    meeting = dist.FileStore(store, _PROCESSES)
+    meeting = dist.FileStore(store, _PROCESSES)  # type: ignore[attr-defined]  # documented, but not in __all__
     dist.init_process_group("gloo", store=meeting, rank=int(rank), world_size=_PROCESSES, timeout=limit)
     measured = {}
     for size in map(int, sizes.split(",")):

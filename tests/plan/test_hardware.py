@@ -180,7 +180,7 @@ def test_unknown_hardware_gets_a_guess(text: str, hint: str) -> None:
 
 def test_a_description_brings_the_figures_of_the_device() -> None:
     found = parse("4 nodes x 8x h100-80g")
-    assert (found.world, found.memory_gbps, found.tflops["bf16"], found.watts) == (32, 3350, 989.4, 700)
+    assert (found.world, found.memory_gbps, found.tflops["bf16"], found.watts) == (32, 3350, 989, 700)
     assert (found.link, found.link_gbps, found.link_devices, found.network_gbps) == ("NVLink 4", 450, 8, 400)
     assert (found.host_gbps, found.host_memory_bytes, found.nvme_gbps) == (63, 2048 * GIB, 50)
     assert parse("8x gb200").link_devices == 72

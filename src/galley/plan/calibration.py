@@ -137,18 +137,21 @@ def load(on_note: Callable[[str, str], None] | None = None) -> Calibration | Non
         on_note: told what is damaged.
     """
     here = fingerprint()
-    path = location(here)
+    found, damage = _read(location(here), here)
+    if damage and on_note is not None:
+        on_note("cache-damaged", f"{location(here)} is ignored, and galley calibrate writes it anew: {damage}")
+    return found
+
+
+def _read(path: Path, here: Fingerprint) -> tuple[Calibration | None, str]:
+    """What the file holds, and what is wrong with it."""
     try:
-        text = path.read_text(encoding="utf-8")
+        found = Calibration.model_validate_json(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
-        return None
+        return None, ""
     except (OSError, ValueError) as error:
-        return _unreadable(path, str(error), on_note)
-    try:
-        found = Calibration.model_validate_json(text)
-    except ValueError as error:
-        return _unreadable(path, str(error).partition("\n")[0], on_note)
-    return found if found.fingerprint == here else _unreadable(path, "it is of another machine", on_note)
+        return None, str(error).partition("\n")[0]
+    return (found, "") if found.fingerprint == here else (None, "it is of another machine")
 
 
 def save(calibration: Calibration) -> Path:
@@ -190,8 +193,3 @@ def line(points: Iterable[tuple[int, float]]) -> tuple[float, float]:
         return latency, spread / slope
     largest, seconds = max(measured)  # noise hides the line: the largest transfer says most about speed
     return 0.0, largest / seconds
-
-
-def _unreadable(path: Path, why: str, on_note: Callable[[str, str], None] | None) -> None:
-    if on_note is not None:
-        on_note("cache-damaged", f"{path} is ignored, and galley calibrate writes it anew: {why}")
