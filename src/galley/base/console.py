@@ -58,9 +58,7 @@ def _words(name: str) -> str:
 class _Count:
     """Where a phase stands. A resumed phase does not count earlier work as speed."""
 
-    def __init__(
-        self, name: str, total: int | None, done: int, now: float, seconds: float | None = None
-    ) -> None:
+    def __init__(self, name: str, total: int | None, done: int, now: float, seconds: float | None = None) -> None:
         self.name, self.total, self.before, self.done, self.started = name, total, done, done, now
         self.ends = None if seconds is None else now + seconds
         self.facts: dict[str, Fact] = {}

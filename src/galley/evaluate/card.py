@@ -146,7 +146,8 @@ def _use(run: FinishedRun) -> Iterator[str]:
         yield "```python"
         yield "import galley"
         yield ""
-        yield f'module, _ = galley.Run.open("runs/{run.folder.name}").load()  # your own class, with the trained weights'
+        yield "# your own class, with the trained weights"
+        yield f'module, _ = galley.Run.open("runs/{run.folder.name}").load()'
         yield "```"
         yield ""
     else:

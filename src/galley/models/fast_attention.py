@@ -186,7 +186,7 @@ def _blocks(group: Group) -> Iterator[tuple[slice, int]]:
 
 def _probabilities(views: Views, mask_GLK: Tensor, block: slice, seen: int, scale: float) -> tuple[Tensor, Tensor]:
     """Queries of the block [B, G x block, E], and their probabilities [B, G x block, seen]."""
-    batch, per_key, _, dim = views.query_BGLE.shape
+    batch, _, _, dim = views.query_BGLE.shape
     query = views.query_BGLE[:, :, block].reshape(batch, -1, dim)
     mask = mask_GLK[:, block, :seen].reshape(-1, seen)
     scores = torch.baddbmm(mask, query, views.key_BKE[:, :seen].transpose(1, 2), alpha=scale)
