@@ -12,6 +12,7 @@ from transformers import LlamaConfig, LlamaForCausalLM
 
 from galley.models.base import ModelSettings
 from galley.models.fast_llama import FastLlama
+from galley.models.fast_projection import Projection
 from galley.models.language_model import language_model
 from galley.models.references import resolve
 
@@ -75,3 +76,22 @@ def test_a_fast_path_that_is_wrong_is_refused(
     assert not isinstance(model, FastLlama)
     assert any("is used instead" in note for note in notes)
     assert torch.isfinite(torch.cat([p.flatten() for p in model.module.parameters()])).all()
+
+
+@pytest.mark.parametrize("precision", ["fp32", "bf16"])
+def test_a_wrong_gradient_of_a_is_noticed_although_b_starts_at_zero(
+    folder: Path, precision: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    original = Projection.backward_factors
+
+    def wrong(self: Projection, *args: torch.Tensor) -> None:
+        original(self, *args)
+        args[-1][: self.rank * self.width_in] *= -1
+
+    monkeypatch.setattr(Projection, "backward_factors", wrong)
+    model, notes = build(folder, precision)
+    assert not isinstance(model, FastLlama)
+    assert any("is used instead" in note for note in notes)
+    up = [p for name, p in model.module.named_parameters() if "lora_B" in name]
+    assert up
+    assert not any(p.any() for p in up)  # and they start at zero again

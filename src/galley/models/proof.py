@@ -155,13 +155,28 @@ def disagreement(model: LanguageModel, reference: LanguageModel) -> tuple[float,
     everything = pack(torch.cat([first, second[:2]]), torch.cat([first[:2], second]))
     index_N = torch.tensor([0, 3, 9, 12, 17, 22], device=network.device)
     batch = replace(everything, target_index_N=index_N, target_ids_N=everything.ids_T[index_N + 1])
-    results = [_logprobs_and_gradients(one, batch) for one in (model, reference)]
+    with _without_zeros(reference.module):
+        results = [_logprobs_and_gradients(one, batch) for one in (model, reference)]
     (logprobs, *grads), (true_logprobs, *true_grads) = results
     difference = max(_distance(logprobs, true_logprobs), _distance(_flat(grads), _flat(true_grads)))
     for mine, truth in zip(grads, true_grads, strict=True):
         difference = max(difference, 0.25 * _distance(mine, truth))
     dtype = next(p.dtype for p in reference.module.parameters() if p.is_floating_point())
     return difference, 2 * _rounding(dtype)
+
+
+@contextmanager
+def _without_zeros(module: nn.Module) -> Iterator[None]:
+    """Trainable tensors that start at zero, such as LoRA's B, get small values: zeros would hide the gradient of A."""
+    zeros = [p for p in module.parameters() if p.requires_grad and not p.detach().any()]
+    random = torch.Generator().manual_seed(0)
+    for parameter in zeros:
+        parameter.data.copy_(torch.randn(parameter.shape, generator=random) * 0.02)
+    try:
+        yield
+    finally:
+        for parameter in zeros:
+            parameter.data.zero_()
 
 
 def _distance(mine: Tensor, truth: Tensor) -> float:
