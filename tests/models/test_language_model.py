@@ -11,8 +11,8 @@ import torch
 from transformers import LlamaConfig, LlamaForCausalLM
 
 from galley.models.base import ModelSettings
-from galley.models.fast_llama import FastLlama
-from galley.models.fast_projection import Projection
+from galley.models.fast.llama import FastLlama
+from galley.models.fast.projection import Projection
 from galley.models.language_model import language_model
 from galley.models.references import resolve
 

@@ -90,7 +90,7 @@ def test_work_of_a_token() -> None:
 
 @pytest.mark.tiny
 def test_the_fast_path_is_planned_for_the_families_that_it_knows() -> None:
-    from galley.models.fast_shape import FAMILIES
+    from galley.models.fast.shape import FAMILIES
 
     assert set(FAMILIES) == FAST_FAMILIES
 

@@ -71,7 +71,7 @@ def _module(spec: ModelSpec, settings: ModelSettings, note: Note) -> tuple[nn.Mo
 
 def _faster(general: LanguageModel, settings: ModelSettings, note: Note) -> LanguageModel:
     """The hand-written step, if the model has its shape and both agree on it."""
-    from galley.models.fast_llama import FastLlama
+    from galley.models.fast.llama import FastLlama
     from galley.models.proof import disagreement
 
     fast = FastLlama.build(general, shared_prefix=settings.shared_prefix)

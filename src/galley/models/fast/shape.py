@@ -9,10 +9,10 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from galley.models.fast_attention import Heads
-from galley.models.fast_kernels import GATES, RmsNorm
-from galley.models.fast_layer import Layer
-from galley.models.fast_projection import Linear, Projection
+from galley.models.fast.attention import Heads
+from galley.models.fast.kernels import GATES, RmsNorm
+from galley.models.fast.layer import Layer
+from galley.models.fast.projection import Linear, Projection
 
 
 class Unsupported(Exception):  # noqa: N818 a reason, not an error

@@ -14,9 +14,9 @@ from torch import Tensor, nn
 from transformers import AutoConfig, AutoModelForCausalLM
 
 from galley.data.batch import TokenBatch
-from galley.models import fast_attention, fast_lanes
 from galley.models.base import LanguageModel
-from galley.models.fast_llama import FastLlama
+from galley.models.fast import attention, lanes
+from galley.models.fast.llama import FastLlama
 
 pytestmark = pytest.mark.tiny
 
@@ -143,7 +143,7 @@ def _two_cores() -> Iterator[None]:
 @pytest.fixture(params=["one lane", "two lanes"])
 def _lanes(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     if request.param == "two lanes":
-        monkeypatch.setattr(fast_lanes, "_MIN_LANE_TOKENS", 8)
+        monkeypatch.setattr(lanes, "_MIN_LANE_TOKENS", 8)
 
 
 @pytest.mark.usefixtures("_lanes")
@@ -163,15 +163,15 @@ def test_equals_transformers_and_peft(family: str, prefix: int) -> None:
         torch.testing.assert_close(fast.token_logprobs(batch), truth.detach(), rtol=1e-5, atol=1e-5)
 
 
-def tokens_of(lane: fast_lanes.LaneBatch) -> int:
+def tokens_of(lane: lanes.LaneBatch) -> int:
     """Tokens of real documents."""
     return lane.source_T.numel() - lane.fillers
 
 
 def test_the_prefix_is_computed_once_per_lane() -> None:
     batch = batch_of(documents([9, 20, 8, 5, 30], prefix=12))
-    (lane,) = fast_lanes.lanes_of(batch, threads=1, shared_prefix=True)
-    (whole,) = fast_lanes.lanes_of(batch, threads=1, shared_prefix=False)
+    (lane,) = lanes.lanes_of(batch, threads=1, shared_prefix=True)
+    (whole,) = lanes.lanes_of(batch, threads=1, shared_prefix=False)
     assert lane.prefix == 12
     assert tokens_of(whole) - tokens_of(lane) == 12 * 3  # four documents have targets
 
@@ -181,7 +181,7 @@ def test_long_documents_are_computed_in_blocks(monkeypatch: pytest.MonkeyPatch) 
     rows = documents([41, 3, 17], prefix=9)
     truth = alone(module, rows)
     true_grads = gradients(module, truth)
-    monkeypatch.setattr(fast_attention, "_BLOCK", 8)
+    monkeypatch.setattr(attention, "_BLOCK", 8)
     for shared_prefix in (False, True):
         fast = fast_of(module, shared_prefix=shared_prefix)
         logprobs = fast.token_logprobs(batch_of(rows))
@@ -204,7 +204,7 @@ def test_bfloat16_is_as_near_to_float32_as_the_general_path() -> None:
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 def test_two_runs_are_equal_to_the_bit(dtype: torch.dtype, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(fast_lanes, "_MIN_LANE_TOKENS", 8)
+    monkeypatch.setattr(lanes, "_MIN_LANE_TOKENS", 8)
     batch = batch_of(documents([9, 20, 8, 5, 30], prefix=7))
     results = []
     for _ in range(2):
@@ -296,14 +296,14 @@ def test_weights_that_are_replaced_are_fused_again() -> None:
 
 def test_tokens_nobody_learns_from_are_left_out() -> None:
     batch = batch_of([Document((5, 6, 7, 8), (1,)), Document((9, 10), ()), Document((11, 12, 13), (1,))])
-    (lane,) = fast_lanes.lanes_of(batch, threads=1, shared_prefix=False)
+    (lane,) = lanes.lanes_of(batch, threads=1, shared_prefix=False)
     assert batch.ids_T[lane.source_T].tolist()[: tokens_of(lane)] == [5, 6, 11, 12]
 
 
 def test_few_shapes_are_computed() -> None:
     """Each new shape costs a compilation and memory that is never given back."""
     for length in range(10, 200, 7):
-        for lane in fast_lanes.lanes_of(batch_of(documents([length, 20, 8], prefix=0)), threads=2, shared_prefix=False):
+        for lane in lanes.lanes_of(batch_of(documents([length, 20, 8], prefix=0)), threads=2, shared_prefix=False):
             assert len(lane.source_T) % 32 == 0
             assert len(lane.source_T) - tokens_of(lane) < 32
 

@@ -2,11 +2,11 @@
 
 One autograd function holds the whole model. It is faster than the general path because
 
-- base and adapter are one matrix product, each way (`fast_projection`);
+- base and adapter are one matrix product, each way (`fast.projection`);
 - nothing is computed that nobody needs: weight gradients of frozen layers, tokens after the last target, everything
   after the last attention except the rows of targets, and a prefix that all documents share more than once;
 - no product waits for all cores: documents are dealt out to lanes, one per core, each with its own small working set;
-- memory is kept from step to step (`fast_memory`).
+- memory is kept from step to step (`fast.memory`).
 
 A loaded model takes this path only if it is found equal to the general one (`proof.disagreement`).
 """
@@ -22,14 +22,14 @@ import torch
 from torch import Tensor, nn
 
 from galley.data.batch import TokenBatch
-from galley.models import fast_layer
 from galley.models.base import LanguageModel
-from galley.models.fast_attention import arrange
-from galley.models.fast_kernels import head_logprobs
-from galley.models.fast_lanes import LaneBatch, lanes_of
-from galley.models.fast_layer import Rows, Saved
-from galley.models.fast_memory import Scratch, Slab, keep_freed_memory, return_gaps
-from galley.models.fast_shape import Network, Unsupported, read_network
+from galley.models.fast import layer as layer_step
+from galley.models.fast.attention import arrange
+from galley.models.fast.kernels import head_logprobs
+from galley.models.fast.lanes import LaneBatch, lanes_of
+from galley.models.fast.layer import Rows, Saved
+from galley.models.fast.memory import Scratch, Slab, keep_freed_memory, return_gaps
+from galley.models.fast.shape import Network, Unsupported, read_network
 
 A = TypeVar("A")
 B = TypeVar("B")
@@ -238,7 +238,7 @@ class FastLlama:
                 used = rows[(number + 1) % 2]
                 used.slab.reset()
             last = layer is network.layers[-1]
-            x, needed = fast_layer.forward(layer, x, used, only_N if last else None)
+            x, needed = layer_step.forward(layer, x, used, only_N if last else None)
             if keep:
                 saved.append(needed)
         hidden = torch.empty_like(x)
@@ -259,7 +259,7 @@ class FastLlama:
             layer = network.layers[number]
             start = end - sum(projection.numel for projection in layer.projections)
             only = one.only_N if number == len(network.layers) - 1 else None
-            grad = fast_layer.backward(
+            grad = layer_step.backward(
                 layer, one.layers[number], grad, one.rows, only, grads[start:end], need_input=number > 0
             )
             end = start

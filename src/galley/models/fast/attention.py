@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from galley.models.fast_memory import Scratch, Slab
+from galley.models.fast.memory import Scratch, Slab
 
 _BUCKET = 16
 """A group's length is a multiple of this, so that few shapes have to be compiled."""

@@ -7,10 +7,10 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from galley.models.fast_attention import Heads, Ragged, attend, attend_backward
-from galley.models.fast_kernels import Gate, RmsNorm, rotate
-from galley.models.fast_memory import Scratch, Slab
-from galley.models.fast_projection import Projection
+from galley.models.fast.attention import Heads, Ragged, attend, attend_backward
+from galley.models.fast.kernels import Gate, RmsNorm, rotate
+from galley.models.fast.memory import Scratch, Slab
+from galley.models.fast.projection import Projection
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from galley.models.fast_memory import Scratch
+from galley.models.fast.memory import Scratch
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from galley.models.fast_memory import Scratch
+from galley.models.fast.memory import Scratch
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from galley.data.batch import TokenBatch
-from galley.models.fast_lanes import lanes_of
+from galley.models.fast.lanes import lanes_of
 
 pytestmark = pytest.mark.unit
 

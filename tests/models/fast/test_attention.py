@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 from torch import Tensor
 from torch.nn import functional as F
 
-from galley.models import fast_attention
-from galley.models.fast_attention import Heads, arrange, attend, attend_backward
-from galley.models.fast_memory import Scratch, Slab
+from galley.models.fast import attention
+from galley.models.fast.attention import Heads, arrange, attend, attend_backward
+from galley.models.fast.memory import Scratch, Slab
 
 pytestmark = pytest.mark.unit
 
@@ -56,7 +56,7 @@ def test_equals_each_document_alone(lengths: list[int], prefix: int, window: int
     zero = torch.zeros(1, rows.shape[1])
     scratch, slab = Scratch(torch.float32, CPU), Slab(torch.float32, CPU)
     with pytest.MonkeyPatch.context() as patch, torch.no_grad():
-        patch.setattr(fast_attention, "_BLOCK", block)
+        patch.setattr(attention, "_BLOCK", block)
         ragged = arrange(bounds, prefix, HEADS, CPU)
         out, saved = attend(torch.cat((rows, zero)), ragged, HEADS, window, slab, scratch)
         torch.testing.assert_close(out[ragged.back_query].view_as(truth), truth)
