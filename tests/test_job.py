@@ -18,7 +18,7 @@ from galley import engines, job
 from galley.base import GalleyError, SilentObserver
 from galley.engines import OutOfMemoryError
 from galley.engines.single import Single
-from galley.runs import RunFolder, list_runs
+from galley.runs import RunFolder, list_runs, lock
 
 pytestmark = pytest.mark.tiny
 
@@ -168,6 +168,85 @@ def test_extended_run_goes_on_from_where_it_was(tmp_path: Path) -> None:
         job.extend(longer, ["budget.steps=5"])
     with pytest.raises(GalleyError):
         job.extend(longer, ["optimizer.learning_rate=1"])
+
+
+def test_only_a_finished_run_is_extended(tmp_path: Path) -> None:
+    with pytest.raises(GalleyError):
+        jobs.run(jobs.recipe("classify", tmp_path), tmp_path, observer=Interrupter(2))
+    (folder,) = list_runs(tmp_path)
+    with pytest.raises(GalleyError) as caught:
+        job.extend(folder, ["budget.steps=+5"])
+    assert caught.value.code == "run-unfinished"
+    assert "galley resume" in (caught.value.hint or "")
+
+
+def test_a_corrected_recipe_takes_the_name_of_a_run_that_learned_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked = jobs.recipe("classify", tmp_path)
+    with monkeypatch.context() as patch, pytest.raises(RuntimeError):
+        patch.setattr(Single, "setup", _fails)
+        jobs.run(asked, tmp_path / "runs")
+    asked["optimizer"] = {"learning_rate": 0.002}
+    assert jobs.run(asked, tmp_path / "runs").status() == "done"
+    asked["optimizer"] = {"learning_rate": 0.001}
+    with pytest.raises(GalleyError) as caught:  # but never that of a run that did
+        jobs.run(asked, tmp_path / "runs")
+    assert caught.value.code == "run-exists"
+
+
+def _fails(*_: Any) -> None:
+    raise RuntimeError("a mistake in the recipe")
+
+
+@pytest.mark.parametrize("named", [True, False])
+def test_two_that_start_at_once_get_a_name_each_or_a_lock(
+    named: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked = jobs.recipe("classify", tmp_path)
+    if not named:
+        del asked["name"]
+    create, others = RunFolder.create, []
+
+    def slow(root: Path, name: str, **content: Any) -> RunFolder:
+        if not others:  # the other process is a moment faster
+            others.append(create(root, name, **content))
+        return create(root, name, **content)
+
+    monkeypatch.setattr(RunFolder, "create", slow)
+    if not named:
+        assert jobs.run(asked, tmp_path / "runs").name.endswith("-002")
+        return
+    with monkeypatch.context() as patch, pytest.raises(GalleyError) as caught:
+        patch.setattr(lock, "exclusive", _locked)
+        jobs.run(asked, tmp_path / "runs")
+    assert caught.value.code == "run-locked"
+
+
+def _locked(folder: Path) -> Any:
+    raise GalleyError("run-locked", f"another process is training in {folder}", hint="wait for it")
+
+
+def test_weights_that_are_not_numbers_are_never_a_result(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    class Ruined(Single):
+        """An engine whose second update ruins the weights without a sign in the loss."""
+
+        steps = 0
+
+        def step(self, loss: Any, batches: Any, learning_rate: float) -> Any:
+            result = super().step(loss, batches, learning_rate)
+            self.steps += 1
+            if self.steps == 2:
+                next(self.module.parameters()).data.fill_(float("nan"))
+            return result
+
+    monkeypatch.setattr(engines.registry, "get", lambda name: Ruined)
+    with pytest.raises(GalleyError) as caught:
+        jobs.run(jobs.recipe("classify", tmp_path, budget={"steps": 2}), tmp_path / "runs")
+    assert caught.value.code == "loss-not-finite"
+    (folder,) = list_runs(tmp_path / "runs")
+    assert folder.status() == "failed"
+    assert not any((folder.result).iterdir())
 
 
 def test_exhausted_memory_halves_the_micro_batch_and_not_the_update(

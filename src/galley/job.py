@@ -68,7 +68,7 @@ def train(
     inputs = _read(asked, log)
     if unfinished is None:
         decided, train_rows, held_out = inputs.plan()
-        folder = _create(inputs, decided, runs_root)
+        folder = _create(inputs, decided, runs_root, resume)
     else:
         folder = unfinished
         decided = Plan.model_validate(folder.plan())
@@ -89,8 +89,14 @@ def extend(folder: RunFolder, overrides: Sequence[str], *, observer: Observer | 
         observer: is told of progress.
 
     Raises:
-        GalleyError: `plan-contradiction` when something else is changed or the budget does not grow.
+        GalleyError: `run-unfinished`, or `plan-contradiction` when something else is changed or the budget does not grow.
     """
+    if folder.status() != "done":
+        raise GalleyError(
+            "run-unfinished",
+            f"the run {folder.name} is not finished, so there is nothing to extend",
+            hint=f"galley resume {folder.name}",
+        )
     log = runs.EventLog(observer or SilentObserver())
     before = Plan.model_validate(folder.plan())
     had = read_recipe(folder.path / "recipe.yaml")
@@ -188,6 +194,9 @@ def _find_unfinished(asked: Recipe, root: Path, resume: str) -> RunFolder | None
         if folder.status() == "done":
             hint = f"galley extend {asked.name} budget.epochs=+1 trains it longer; else give another name"
             raise GalleyError("run-exists", f"the run {asked.name} is already finished", hint=hint)
+        if folder.recipe() != recipe.dump(asked) and folder.is_blank():
+            folder.discard()  # a mistake was corrected before anything was learned
+            return None
         return _same_recipe(folder, asked)
     text = recipe.dump(asked)
     open_runs = (f for f in reversed(runs.list_runs(root)) if f.status() in ("interrupted", "failed", "new"))
@@ -204,16 +213,21 @@ def _same_recipe(folder: RunFolder, asked: Recipe) -> RunFolder:
     return folder
 
 
-def _create(inputs: _Inputs, decided: Plan, root: Path) -> RunFolder:
+def _create(inputs: _Inputs, decided: Plan, root: Path, resume: str) -> RunFolder:
+    """A new run. Another process may take the name meanwhile."""
     asked = inputs.asked
-    name = asked.name or runs.free_name(root, f"{asked.task}-{Path(asked.data.path.rpartition(':')[2]).stem}")
-    return runs.RunFolder.create(
-        root,
-        name,
-        recipe=recipe.dump(asked),
-        plan=decided.model_dump(mode="json"),
-        manifest=manifest(inputs.spec, inputs.dataset, inputs.tokenizer, seed=asked.seed),
-    )
+    stem = f"{asked.task}-{Path(asked.data.path.rpartition(':')[2]).stem}"
+    text, planned = recipe.dump(asked), decided.model_dump(mode="json")
+    proof = manifest(inputs.spec, inputs.dataset, inputs.tokenizer, seed=asked.seed)
+    while True:
+        name = asked.name or runs.free_name(root, stem)
+        try:
+            return runs.RunFolder.create(root, name, recipe=text, plan=planned, manifest=proof)
+        except GalleyError as error:
+            if error.code != "run-exists" or (asked.name is not None and resume != "auto"):
+                raise
+        if asked.name is not None:  # its lock then tells who trains it
+            return _same_recipe(runs.RunFolder.open(root / name), asked)
 
 
 @contextmanager

@@ -184,6 +184,12 @@ class Training:
     def _save(self, *, best: bool = False) -> None:
         if self.saved_step == self.at.step and not best:
             return
+        if not self.engine.is_finite():
+            raise GalleyError(
+                "loss-not-finite",
+                f"the weights are no longer numbers at step {self.at.step}; they are not saved",
+                hint="lower optimizer.learning_rate; earlier checkpoints and the best one are intact",
+            )
         state = {"position": asdict(self.at), "guard": asdict(self.guard), "engine": self.engine.state()}
         self._checkpoints.save(self.at.step, partial(checkpoint.save, state=state), keep=self.keep, best=best)
         self.saved_at, self.saved_step = time.monotonic(), self.at.step

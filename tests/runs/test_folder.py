@@ -232,3 +232,23 @@ def test_importing_runs_is_light() -> None:
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"
+
+
+def test_a_folder_that_cannot_be_written_is_one_clear_error(tmp_path: Path) -> None:
+    file = tmp_path / "file"
+    file.write_text("not a folder")
+    for root in (file, file / "runs"):
+        with pytest.raises(GalleyError) as caught:
+            RunFolder.create(root, "a", recipe="", plan={}, manifest={})
+        assert caught.value.code == "run-folder"
+        assert str(root) in caught.value.message
+
+
+def test_a_blank_run_can_be_discarded_unless_it_is_being_trained(tmp_path: Path) -> None:
+    run = RunFolder.create(tmp_path, "a", recipe="", plan={}, manifest={})
+    assert run.is_blank()
+    with run.open_metrics() as metrics:
+        metrics.append({"step": 1})
+    assert not run.is_blank()
+    run.discard()
+    assert not list(tmp_path.iterdir())

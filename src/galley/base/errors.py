@@ -57,6 +57,7 @@ ERROR_CODES: dict[str, ErrorCode] = {
     "hardware-unknown": ErrorCode(_INVALID, "the hardware description is not understood"),
     # runs
     "run-exists": ErrorCode(_INVALID, "a run of this name exists and may not be overwritten"),
+    "run-folder": ErrorCode(_INVALID, "the folder of runs cannot be written to"),
     "run-not-found": ErrorCode(_INVALID, "there is no such run"),
     "run-locked": ErrorCode(Exit.TRY_AGAIN, "another process is training in this run folder"),
     "run-unfinished": ErrorCode(_INVALID, "the run has no result yet"),

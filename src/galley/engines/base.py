@@ -67,6 +67,9 @@ class Engine(Protocol):
     def load_state(self, state: Mapping[str, Any]) -> None:
         """Continue bit-identically from `state()`."""
 
+    def is_finite(self) -> bool:
+        """Whether all trainable weights are numbers."""
+
     def peak_memory(self) -> int:
         """Highest memory since setup, in bytes: resident set on cpu, allocated on an accelerator."""
 

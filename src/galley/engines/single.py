@@ -80,6 +80,10 @@ class Single:
             buffers[name].copy_(saved)
         self._set_random_state(state["random"])
 
+    def is_finite(self) -> bool:
+        """Whether all trainable weights are numbers."""
+        return all(bool(torch.isfinite(p).all()) for p in self.module.parameters() if p.requires_grad)
+
     def peak_memory(self) -> int:
         """Peak bytes: resident set of the process on cpu, allocated on an accelerator."""
         if self.device.type == "cuda":

@@ -54,7 +54,7 @@ def load(
     folder = materialise(spec, on_note=on_note)
     tokenizer = tokenizer if tokenizer is not None else load_tokenizer(folder)
     placed = device if quantise else None  # weights are quantised on the device where they stay
-    module = _module(folder, precision=precision, labels=labels, quantise_on=placed, seed=seed)
+    module = _module(folder, precision=precision, labels=labels, quantise_on=placed, seed=seed, on_note=on_note)
     return (module if quantise else module.to(device)), tokenizer
 
 
@@ -108,7 +108,7 @@ def torch_dtype(precision: LoadPrecision) -> torch.dtype:
 
 
 def _module(
-    folder: Path, *, precision: LoadPrecision, labels: Sequence[str], quantise_on: str | None, seed: int
+    folder: Path, *, precision: LoadPrecision, labels: Sequence[str], quantise_on: str | None, seed: int, on_note: Note
 ) -> nn.Module:
     import torch
     import transformers
@@ -140,6 +140,8 @@ def _module(
     if missing and not labels:
         message = f"the weights of {folder} lack {', '.join(missing[:3])}" + (" and more" if missing[3:] else "")
         raise GalleyError("model-invalid", message, hint="fetch the model again")
+    if unused := sorted(info["unexpected_keys"]):
+        on_note("model", f"{len(unused)} weights of {folder.name} are not part of the model, such as {unused[0]}")
     if quantise_on is not None:
         _keep_differentiable(module)
     return module.eval()  # type: ignore[no-any-return]

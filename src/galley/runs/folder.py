@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import difflib
+import errno
 import os
 import re
 import shutil
 import time
 from collections.abc import Iterator, Mapping
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -50,11 +51,11 @@ class RunFolder:
             manifest: content of manifest.json: versions, seeds, hashes, lineage.
 
         Raises:
-            GalleyError: `run-exists` when the name is taken, `disk-full`.
+            GalleyError: `run-exists` when the name is taken, `run-folder`, `disk-full`.
         """
         path = _inside(root, name)
         aside = root / f".{name}.{os.getpid()}.partial"
-        with disk_full_is_an_error(path):
+        with disk_full_is_an_error(path), _unwritable_is_an_error(root):
             root.mkdir(parents=True, exist_ok=True)
             shutil.rmtree(aside, ignore_errors=True)
             try:
@@ -197,6 +198,21 @@ class RunFolder:
         """Why the run failed or stopped, or an empty string."""
         return str(_mapping(self.path / _MANIFEST).get(_STATUS, {}).get("message", ""))
 
+    def is_blank(self) -> bool:
+        """Whether no step was done, so that nothing is lost with the run."""
+        return self.checkpoints.last() is None and not self.last_metrics()
+
+    def discard(self) -> None:
+        """Remove the run.
+
+        Raises:
+            GalleyError: `run-locked` while it is being trained.
+        """
+        with self.lock():
+            aside = self.path.with_name(f".{self.name}.{os.getpid()}.discarded")
+            self.path.rename(aside)
+        shutil.rmtree(aside, ignore_errors=True)
+
     def open_metrics(self) -> JsonLines:
         """The writer of metrics.jsonl."""
         return JsonLines(self.metrics_path)
@@ -254,6 +270,25 @@ def find_run(root: Path, run: str) -> RunFolder:
     near = difflib.get_close_matches(run, names, n=1)
     guess = f"did you mean {near[0]!r}? " if near else ""
     raise GalleyError("run-not-found", f"there is no run {run!r} in {root}", hint=f"{guess}`galley runs` lists them")
+
+
+@contextmanager
+def _unwritable_is_an_error(root: Path) -> Iterator[None]:
+    try:
+        yield
+    except (PermissionError, NotADirectoryError, FileExistsError) as error:
+        reason = error
+    except OSError as error:
+        if error.errno != errno.EROFS:
+            raise
+        reason = error
+    else:
+        return
+    raise GalleyError(
+        "run-folder",
+        f"runs cannot be written to {root}: {(reason.strerror or type(reason).__name__).lower()}",
+        hint="name another folder with --runs DIR",
+    )
 
 
 def free_name(root: Path, stem: str) -> str:
