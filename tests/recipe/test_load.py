@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -7,6 +9,8 @@ import pytest
 from conftest import Golden
 from galley.base import GalleyError
 from galley.recipe import Recipe, load
+from galley.recipe.expected import members_of, section_of
+from galley.recipe.names import NAMED
 from recipe.methods_for_tests import MadeUpMethods
 
 pytestmark = pytest.mark.unit
@@ -272,6 +276,12 @@ def test_empty_sections_are_defaults(tmp_path: Path) -> None:
         ("optimizer: {warmup: 1.5}", "optimizer.warmup", "whole number of steps"),
         ("optimizer: {warmup: 10}\nbudget: {steps: 10}", "optimizer.warmup", "budget.steps"),
         ("optimizer: {betas: [0.9, 1.5]}", "optimizer.betas", "below 1"),
+        ("budget: {memory: 0GiB}", "budget.memory", "above 0"),
+        (f"budget: {{memory: {'9' * 400}GiB}}", "budget.memory", "8GiB"),
+        ("override: {targets: []}", "override.targets", "all-linear"),
+        ("override: {targets: ['']}", "override.targets", "all-linear"),
+        ("override: {device: cpu:99}", "override.device", "cuda:N"),
+        ("override: {device: gpu}", "override.device", "cuda:N"),
     ],
 )
 def test_contradictions(lines: str, key: str, word: str, tmp_path: Path) -> None:
@@ -291,3 +301,109 @@ def test_splits_are_for_hub_datasets(tmp_path: Path) -> None:
     (line,) = mistakes("task: chat\nmodel: m\ndata: {path: x.csv, split: train}\n", tmp_path)
     assert "data.split" in line
     assert read("task: chat\nmodel: m\ndata: {path: 'hub:a/b', split: train}\n", tmp_path).data.split == "train"
+
+
+@pytest.mark.parametrize("written", [".inf", "-.inf", ".nan", "1e999"])
+def test_no_number_is_infinite(written: str, tmp_path: Path) -> None:
+    for name, field in Recipe.model_fields.items():
+        section = section_of(field.annotation)
+        for key, inner in section.model_fields.items() if section is not None else ():
+            if float in members_of(inner.annotation):
+                (line,) = mistakes(THREE + f"{name}:\n  {key}: {written}\n", tmp_path)
+                assert line.startswith(
+                    f"recipe.yaml:5: {name}.{key}: {written.replace('1e999', '.inf')} is not allowed"
+                )
+    (line,) = mistakes(THREE + f"optimizer: {{betas: [0.9, {written}]}}\n", tmp_path)
+    assert "optimizer.betas[1]" in line
+    (line,) = mistakes(THREE + f"budget: {{epochs: {written}}}\n", tmp_path)
+    assert "expected a finite number above 0" in line
+
+
+def test_whole_numbers_have_upper_bounds(tmp_path: Path) -> None:
+    huge = 10**30
+    found = 0
+    for name, field in Recipe.model_fields.items():
+        section = section_of(field.annotation)
+        if name == "data":
+            section = None
+        fields = {f"{name}: {{{key}: {huge}}}": inner for key, inner in section.model_fields.items()} if section else {}
+        for line, inner in {f"{name}: {huge}": field, **fields}.items():
+            if int in members_of(inner.annotation):
+                (said,) = mistakes(THREE + line + "\n", tmp_path)
+                assert "at most" in said
+                found += 1
+    assert found > 10
+    for line in ("seed: 9223372036854775807", "override: {threads: 4096, global_batch: 1000000}"):
+        read(THREE + line + "\n", tmp_path)
+    for line in ("seed: 9223372036854775808", "override: {threads: 4097}", "override: {global_batch: 1000001}"):
+        assert len(mistakes(THREE + line + "\n", tmp_path)) == 1
+
+
+@pytest.mark.parametrize(
+    ("lines", "key", "word"),
+    [
+        ("checkpoint: {sinks: [tensorboard, wandb]}", "checkpoint.sinks[1]", "tensorboard, trackio"),
+        ("override: {engine: ray}", "override.engine", "expected one of"),
+        ("override: {engine: singel}", "override.engine", "did you mean single?"),
+        ("evaluate: {scorer: vibes}", "evaluate.scorer", "exact"),
+    ],
+)
+def test_names_of_engines_scorers_and_sinks(lines: str, key: str, word: str, tmp_path: Path) -> None:
+    (line,) = mistakes(THREE + lines + "\n", tmp_path)
+    assert line.startswith(f"recipe.yaml:4: {key}: there is no ")
+    assert word in line
+    read(THREE + "override: {engine: single}\nevaluate: {scorer: exact}\ncheckpoint: {sinks: [trackio]}\n", tmp_path)
+
+
+def test_names_are_those_of_the_real_registries() -> None:
+    from galley import engines, runs
+    from galley.evaluate.scorers import SCORERS
+
+    for mine, theirs in zip(NAMED.values(), (engines.registry, SCORERS, runs.SINKS), strict=True):
+        assert (mine.package, mine.attribute, mine.kind) == (theirs.package, theirs.attribute, theirs.kind)
+
+
+def test_names_are_checked_without_torch(tmp_path: Path) -> None:
+    path = tmp_path / "recipe.yaml"
+    path.write_text(THREE + "override: {engine: single}\nevaluate: {scorer: exact}\ncheckpoint: {sinks: [trackio]}\n")
+    code = (
+        "import sys; from galley import methods; from galley.recipe import load; load(sys.argv[1], methods=methods); "
+        "print([m for m in ('torch', 'transformers', 'numpy', 'trackio') if m in sys.modules])"
+    )
+    done = subprocess.run([sys.executable, "-c", code, str(path)], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"
+
+
+@pytest.mark.parametrize("key", ["? {a: 1}\n: 4", "? [a, b]\n: 4", "? {}\n: 4", '"\\ud800": 4'])
+def test_a_key_that_is_no_word(key: str, tmp_path: Path) -> None:
+    (line,) = mistakes(THREE + key + "\n", tmp_path)
+    assert line.startswith("recipe.yaml:4: ?: a key is a word")
+    (line,) = mistakes(THREE + "budget:\n" + "".join(f"  {part}\n" for part in key.splitlines()), tmp_path)
+    assert line.startswith("recipe.yaml:5: budget.?: a key is a word")
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [("''", "expected a path"), ("'  '", "expected a path"), ("x" * 5000, "too long"), ("x" * 300, "too long")],
+)
+@pytest.mark.parametrize("key", ["model", "data.path", "evaluate.held_out"])
+def test_words_that_cannot_name_anything(key: str, words: str, said: str, tmp_path: Path) -> None:
+    with pytest.raises(GalleyError) as caught:
+        read(THREE, tmp_path, f"{key}={words}")
+    assert caught.value.code == "recipe-invalid"
+    assert f"{key}: " in caught.value.message
+    assert said in caught.value.message
+
+
+def test_half_a_character_is_refused(tmp_path: Path) -> None:
+    (line,) = mistakes(THREE.replace("rows.csv", '{path: rows.csv, system: "\\ud800"}'), tmp_path)
+    assert "data.system" in line
+    line.encode()
+
+
+def test_a_list_of_the_wrong_length_is_not_missing(tmp_path: Path) -> None:
+    for written in ("[0.9]", "[0.9, 0.99, 0.999]", "[]"):
+        (line,) = mistakes(THREE + f"optimizer: {{betas: {written}}}\n", tmp_path)
+        assert line.startswith(
+            f"recipe.yaml:4: optimizer.betas: {written} is not allowed; expected a list of 2 numbers"
+        )

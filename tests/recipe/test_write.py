@@ -23,7 +23,8 @@ BASE = {"task": "chat", "model": "org/name", "data": "rows.csv"}
 plain = st.text(st.characters(exclude_categories=("Cs", "Cc"), include_characters="\t\n"), max_size=20)
 tricky = "no|1e-5|1e5|.5|~|null|True|010|0x1F|2024-01-01|a: b|# x|- x|| |*x|&x|!x|<<|=|1_000|_|'|\"|\\|.inf|0b1"
 texts = plain | st.sampled_from(tricky.split("|"))
-positive = st.floats(min_value=1e-12, max_value=1e12)
+words = texts.filter(str.strip)
+positive = st.floats(min_value=1e-12, max_value=1e3)
 values = texts | st.integers() | st.booleans() | st.floats(allow_nan=False) | st.none()
 
 
@@ -32,7 +33,7 @@ def optional(**fields: st.SearchStrategy[Any]) -> st.SearchStrategy[dict[str, An
 
 
 data = st.fixed_dictionaries(
-    {"path": texts},
+    {"path": words},
     optional={
         "columns": st.dictionaries(texts, texts, max_size=3),
         "system": texts,
@@ -43,14 +44,16 @@ data = st.fixed_dictionaries(
 method = st.fixed_dictionaries({"name": st.just("sft"), "smoothing": st.floats(0, 0.99)})
 betas = st.tuples(st.floats(0, 0.99), st.floats(0, 0.99))
 recipes = st.fixed_dictionaries(
-    {"task": st.sampled_from(["chat", "complete", "classify"]), "model": texts, "data": texts | data},
+    {"task": st.sampled_from(["chat", "complete", "classify"]), "model": words, "data": words | data},
     optional={
         "method": st.sampled_from(["sft", "pairs"]) | method,
         "budget": optional(epochs=positive, minutes=positive, memory=st.sampled_from(["8GiB", "1.5 gb"])),
-        "evaluate": optional(held_out=st.floats(0, 0.5) | texts, rows=st.integers(1, 99), verdict=st.booleans()),
+        "evaluate": optional(held_out=st.floats(0, 0.5) | words, rows=st.integers(1, 99), verdict=st.booleans()),
         "optimizer": st.sampled_from(["adamw", "muon"]) | optional(learning_rate=positive, betas=betas, clip=positive),
-        "override": optional(targets=texts | st.lists(texts, max_size=3), packing=st.booleans()),
-        "checkpoint": optional(sinks=st.lists(texts, max_size=2), keep=st.integers(1, 5)),
+        "override": optional(targets=words | st.lists(words, min_size=1, max_size=3), packing=st.booleans()),
+        "checkpoint": optional(
+            sinks=st.lists(st.sampled_from(["tensorboard", "trackio"]), max_size=2), keep=st.integers(1, 5)
+        ),
         "hardware": texts,
         "seed": st.integers(0, 2**40),
     },

@@ -2,21 +2,49 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 
 from galley.base import parse_bytes
+from galley.recipe.names import unknown_names
 from galley.recipe.problems import Path, Problem, dotted, show
 from galley.recipe.schema import Recipe
 
+_MOST_BYTES = 1 << 60
+_MOST_DEVICES = 1_000_000
+_MOST_PATH, _MOST_NAME = 4096, 255
+"""Bytes of a path, and of one name in it, that file systems take."""
+_DEVICE = re.compile(r"cpu|mps|cuda(:\d{1,4})?", re.ASCII)
+
 
 def contradictions(recipe: Recipe) -> Iterator[Problem]:
-    """Every pair of settings that cannot both hold."""
+    """Every pair of settings that cannot both hold, and every setting that holds nowhere."""
+    yield from _references(recipe)
     yield from _budget(recipe)
     yield from _evaluate(recipe)
     yield from _optimizer(recipe)
     yield from _override(recipe)
+    yield from unknown_names(recipe)
     if recipe.data.split is not None and not recipe.data.path.startswith("hub:"):
         yield Problem(("data", "split"), f"only hub datasets have splits, and data is {show(recipe.data.path)}")
+
+
+def _references(recipe: Recipe) -> Iterator[Problem]:
+    """Words that name files, models or data; more may be wrong with them, which only looking at the disk tells."""
+    held_out = recipe.evaluate.held_out
+    given = {("model",): recipe.model, ("data", "path"): recipe.data.path, ("evaluate", "held_out"): held_out}
+    for path, words in given.items():
+        if not isinstance(words, str):
+            continue
+        size = len(words.encode("utf-8", "replace"))
+        longest = max(len(name.encode("utf-8", "replace")) for name in words.split("/"))
+        if not words.strip():
+            yield Problem(path, f"{show(words)} is not allowed; expected a path or a name")
+        elif "\0" in words:
+            yield Problem(path, f"{show(words)} is not allowed; a path holds no NUL character")
+        elif size > _MOST_PATH or longest > _MOST_NAME:
+            what = f"{show(words)} is not allowed; {size:,} bytes are too long for a path (rows are read from files)"
+            yield Problem(path, what)
 
 
 def _budget(recipe: Recipe) -> Iterator[Problem]:
@@ -26,9 +54,13 @@ def _budget(recipe: Recipe) -> Iterator[Problem]:
         yield Problem(("budget", given[1]), f"contradicts budget.{given[0]}; keep one of {', '.join(given)}")
     if budget.memory is not None:
         try:
-            parse_bytes(budget.memory)
-        except ValueError:
-            yield Problem(("budget", "memory"), f"{show(budget.memory)} is not allowed; expected a size such as 8GiB")
+            size = parse_bytes(budget.memory)
+        except (ValueError, OverflowError):
+            size = -1
+        if not 0 < size <= _MOST_BYTES:
+            above = " above 0" if size == 0 else ""
+            what = f"{show(budget.memory)} is not allowed; expected a size{above} such as 8GiB"
+            yield Problem(("budget", "memory"), what)
 
 
 def _evaluate(recipe: Recipe) -> Iterator[Problem]:
@@ -65,6 +97,13 @@ def _optimizer(recipe: Recipe) -> Iterator[Problem]:
 
 def _override(recipe: Recipe) -> Iterator[Problem]:
     override = recipe.override
+    if override.device is not None and not _DEVICE.fullmatch(override.device):
+        what = f"{show(override.device)} is not allowed; expected cpu, cuda, cuda:N or mps"
+        yield Problem(("override", "device"), what)
+    targets = [override.targets] if isinstance(override.targets, str) else override.targets
+    if targets is not None and not (targets and all(name.strip() for name in targets)):
+        what = f"{show(override.targets)} is not allowed; expected all-linear or names of modules"
+        yield Problem(("override", "targets"), what)
     if override.tuning == "full":
         for key in ("rank", "alpha", "dropout", "targets"):
             value = getattr(override, key)
@@ -74,10 +113,9 @@ def _override(recipe: Recipe) -> Iterator[Problem]:
     if small is not None and large is not None and small > large:
         yield _against(("override", "micro_batch"), str(small), ("override", "global_batch"), str(large))
     for axis, size in override.parallel.items():
-        if size < 1:
-            yield Problem(
-                ("override", "parallel", axis), f"{size} is not allowed; expected a whole number of at least 1"
-            )
+        if not 1 <= size <= _MOST_DEVICES:
+            what = f"{show(size)} is not allowed; expected a whole number of at least 1 and at most {_MOST_DEVICES:,}"
+            yield Problem(("override", "parallel", axis), what)
 
 
 def _against(path: Path, value: str, other: Path, other_value: str) -> Problem:

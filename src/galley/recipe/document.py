@@ -175,9 +175,18 @@ class _Builder:
         return self.scalar(node, path)
 
     def mapping(self, node: MappingNode, path: Path) -> dict[str, Any]:
+        from ruamel.yaml.nodes import MappingNode, SequenceNode
+
         values: dict[str, Any] = {}
         for key_node, value_node in node.value:
-            key = str(key_node.value) if isinstance(key_node.value, str) else show(_plain(key_node))
+            if not isinstance(key_node.value, str) or _is_broken(key_node.value):
+                here = (*path, "?")  # YAML's own sign for a key that is no word
+                self.document.places.setdefault(here, self.line(key_node))
+                kinds = {MappingNode: "a mapping", SequenceNode: "a list"}
+                what = f"a key is a word, not {kinds.get(type(key_node), 'half a character')}"
+                self.document.problems.append(Problem(here, what))
+                continue
+            key = key_node.value
             here = (*path, key)
             if key in values:
                 first = self.document.places[here]
@@ -204,14 +213,17 @@ class _Builder:
             return text
         if str(node.tag).startswith("!"):
             self.document.problems.append(Problem(path, f"the tag {node.tag} is not allowed; write a plain value"))
+        if _is_broken(text):
+            self.document.problems.append(Problem(path, f"{show(text)} holds half a character (a lone surrogate)"))
         return text
 
     def line(self, node: Node) -> str:
         return f"{self.document.name}:{node.start_mark.line + 1}"
 
 
-def _plain(node: Node) -> Any:
-    return [child.value for child in node.value if isinstance(child.value, str)]
+def _is_broken(text: str) -> bool:
+    """Whether the text holds a lone surrogate, which no file and no terminal takes."""
+    return any("\ud800" <= sign <= "\udfff" for sign in text)
 
 
 def from_mapping(values: Mapping[str, Any]) -> Document:

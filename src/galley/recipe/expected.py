@@ -10,18 +10,21 @@ from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 
 _SIMPLE = {bool: "true or false", int: "a whole number", float: "a number", str: "text", Any: "any value"}
+_FAR = 1_000
+"""Upper bounds from here on only keep sums from overflowing, and are named to those who reach them."""
 _PLURAL = {bool: "true or false", int: "whole numbers", float: "numbers", str: "texts", Any: "values"}
 
 
-def expected(annotation: Any, metadata: Sequence[Any] = ()) -> str:
+def expected(annotation: Any, metadata: Sequence[Any] = (), *, all_bounds: bool = False) -> str:
     """`a whole number of at least 1` and the like.
 
     Args:
         annotation: the type of the field or of a part of it.
         metadata: constraints, as pydantic keeps them in `FieldInfo.metadata`.
+        all_bounds: name upper bounds that no honest value reaches, too.
     """
     members = [kind for kind in members_of(annotation) if kind is not type(None)]
-    return " or ".join(dict.fromkeys(_one(kind, metadata) for kind in members))
+    return " or ".join(dict.fromkeys(_one(kind, metadata, all_bounds) for kind in members))
 
 
 def choices(annotation: Any) -> tuple[str, ...]:
@@ -65,7 +68,7 @@ def field_of(model: type[BaseModel], key: str) -> FieldInfo | None:
     return model.model_fields.get(key)
 
 
-def _one(kind: Any, metadata: Sequence[Any]) -> str:
+def _one(kind: Any, metadata: Sequence[Any], all_bounds: bool) -> str:
     origin, arguments = get_origin(kind), get_args(kind)
     if origin is Literal:
         return "one of " + ", ".join(str(value) for value in arguments)
@@ -78,16 +81,21 @@ def _one(kind: Any, metadata: Sequence[Any]) -> str:
         return f"a mapping of texts to {_PLURAL.get(arguments[1], 'values')}"
     if isinstance(kind, type) and issubclass(kind, BaseModel):
         return f"a mapping with some of {', '.join(kind.model_fields)}"
-    return _SIMPLE.get(kind, str(kind)) + (_bounds(metadata) if kind in (int, float, str) else "")
+    return _SIMPLE.get(kind, str(kind)) + (_bounds(metadata, all_bounds) if kind in (int, float, str) else "")
 
 
-def _bounds(metadata: Sequence[Any]) -> str:
+def _bound(value: Any) -> str:
+    return f"{value:,}" if isinstance(value, int) else str(value)
+
+
+def _bounds(metadata: Sequence[Any], all_bounds: bool) -> str:
     """` of at least 1`, ` above 0 and at most 1`; constraints are found by name, for pydantic wraps some of them."""
     words = {"ge": "of at least", "gt": "above", "le": "at most", "lt": "below", "pattern": "matching"}
     found = [
-        f"{word} {getattr(constraint, name)}"
+        f"{word} {_bound(getattr(constraint, name))}"
         for name, word in words.items()
         for constraint in metadata
         if getattr(constraint, name, None) is not None
+        and (all_bounds or name != "le" or getattr(constraint, name) < _FAR)
     ]
     return f" {' and '.join(found)}" if found else ""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any, TypeAlias
@@ -38,6 +39,8 @@ def show(value: Any) -> str:
     """A value as a person wrote it, shortened to fit in a line."""
     if isinstance(value, str):
         text = repr(value)
+    elif isinstance(value, float) and not math.isfinite(value):
+        text = ".nan" if math.isnan(value) else ".inf" if value > 0 else "-.inf"
     else:
         try:
             text = json.dumps(value, ensure_ascii=False, default=str)

@@ -9,14 +9,22 @@ Precision = Literal["bf16", "fp32", "fp16"]
 OptimizerName = Literal["adamw", "adamw-8bit", "adafactor", "muon", "sgd"]
 ScheduleName = Literal["cosine", "linear", "wsd", "constant"]
 
+MOST_STEPS = 10**12
+MOST_ROWS = 10**12
+MOST_BATCH_ROWS = 10**6
+MOST_TOKENS = 10**15
+
 SHORT_FORMS = {"data": "path", "method": "name", "optimizer": "name"}
 """Sections that may be written as a bare word, and the key that the word stands for."""
 
 
 class Section(BaseModel):
-    """One mapping of the recipe. Unknown keys are mistakes; a value never changes after reading."""
+    """One mapping of the recipe. Unknown keys are mistakes; a value never changes after reading.
 
-    model_config = ConfigDict(extra="forbid", frozen=True, strict=True, defer_build=True)
+    Numbers have upper bounds far above every honest use, so that no later sum overflows.
+    """
+
+    model_config = ConfigDict(extra="forbid", frozen=True, strict=True, defer_build=True, allow_inf_nan=False)
 
 
 def _short(section: str) -> BeforeValidator:
@@ -35,7 +43,7 @@ class DataSection(Section):
     )
     system: str | None = Field(default=None, description="system message put before every conversation")
     split: str | None = Field(default=None, description="split of a hub dataset, e.g. train")
-    rows: int | None = Field(default=None, ge=1, description="use at most this many rows, in order")
+    rows: int | None = Field(default=None, ge=1, le=MOST_ROWS, description="use at most this many rows, in order")
     options: dict[str, Any] = Field(
         default={}, description="settings of the format, e.g. {size: 4000, seed: 1} for generated tasks"
     )
@@ -55,11 +63,11 @@ class MethodSection(Section):
 class BudgetSection(Section):
     """How long to train. At most one of epochs, steps and tokens; minutes stops earlier, cleanly."""
 
-    epochs: float | None = Field(default=None, gt=0, description="passes over the training rows")
-    steps: int | None = Field(default=None, ge=1, description="optimiser steps")
-    tokens: int | None = Field(default=None, ge=1, description="tokens to train on")
+    epochs: float | None = Field(default=None, gt=0, le=1_000_000, description="passes over the training rows")
+    steps: int | None = Field(default=None, ge=1, le=MOST_STEPS, description="optimiser steps")
+    tokens: int | None = Field(default=None, ge=1, le=MOST_TOKENS, description="tokens to train on")
     minutes: float | None = Field(
-        default=None, gt=0, description="wall-clock limit in minutes; stops cleanly with the best result"
+        default=None, gt=0, le=10_000_000, description="wall-clock limit in minutes; stops cleanly with the best result"
     )
     memory: str | None = Field(default=None, description="memory that may be used, e.g. 8GiB")
 
@@ -70,12 +78,16 @@ class EvaluateSection(Section):
     held_out: float | str = Field(
         default=0.1, description="share of rows held out (0 to 0.5), or a path with held-out rows; 0 turns it off"
     )
-    rows: int = Field(default=200, ge=1, description="held-out rows that base and tuned model answer for the verdict")
-    every: int | None = Field(default=None, ge=1, description="steps between evaluations of the held-out loss")
+    rows: int = Field(
+        default=200, ge=1, le=MOST_ROWS, description="held-out rows that base and tuned model answer for the verdict"
+    )
+    every: int | None = Field(
+        default=None, ge=1, le=MOST_STEPS, description="steps between evaluations of the held-out loss"
+    )
     scorer: str | None = Field(
         default=None, description="exact, contains, loss, accuracy, or the task's own scorer when left out"
     )
-    max_new_tokens: int = Field(default=64, ge=1, description="longest answer when judging, in tokens")
+    max_new_tokens: int = Field(default=64, ge=1, le=1_000_000, description="longest answer when judging, in tokens")
     verdict: bool = Field(default=True, description="compare base and tuned model after training")
     demand: Literal["better", "not-worse"] | None = Field(
         default=None, description="exit with code 4 when the verdict is below this"
@@ -86,15 +98,17 @@ class OptimizerSection(Section):
     """The optimiser and its schedule; what is left out is decided by the planner."""
 
     name: OptimizerName | None = Field(default=None, description="adamw, adamw-8bit, adafactor, muon, sgd")
-    learning_rate: float | None = Field(default=None, gt=0, description="peak learning rate")
-    weight_decay: float | None = Field(default=None, ge=0, description="decoupled weight decay")
+    learning_rate: float | None = Field(default=None, gt=0, le=1_000, description="peak learning rate")
+    weight_decay: float | None = Field(default=None, ge=0, le=1_000, description="decoupled weight decay")
     betas: tuple[float, float] | None = Field(
         default=None, strict=False, description="decay of the first and second moment"
     )
-    clip: float | None = Field(default=None, ge=0, description="largest gradient norm; 0 turns clipping off")
+    clip: float | None = Field(
+        default=None, ge=0, le=1_000_000_000, description="largest gradient norm; 0 turns clipping off"
+    )
     schedule: ScheduleName | None = Field(default=None, description="shape of the learning rate over the steps")
     warmup: float | None = Field(
-        default=None, ge=0, description="warm-up: a share of the steps below 1, a number of steps from 1"
+        default=None, ge=0, le=MOST_STEPS, description="warm-up: a share of the steps below 1, a number of steps from 1"
     )
     decay: float | None = Field(
         default=None, ge=0, le=1, description="share of the steps that a wsd schedule decays over"
@@ -105,22 +119,24 @@ class OverrideSection(Section):
     """Pins on the plan: the planner keeps these and decides the rest around them."""
 
     tuning: Tuning | None = Field(default=None, description="what is trained: full, lora, dora, qlora")
-    rank: int | None = Field(default=None, ge=1, description="rank of the adapter")
-    alpha: float | None = Field(default=None, gt=0, description="adapter scale is alpha / rank")
+    rank: int | None = Field(default=None, ge=1, le=65_536, description="rank of the adapter")
+    alpha: float | None = Field(default=None, gt=0, le=1_000_000, description="adapter scale is alpha / rank")
     dropout: float | None = Field(default=None, ge=0, lt=1, description="dropout before the adapter")
     targets: str | list[str] | None = Field(default=None, description="`all-linear` or module names that get adapters")
     precision: Precision | None = Field(default=None, description="numbers that the model computes with")
     device: str | None = Field(default=None, description="cpu, cuda, cuda:1, mps")
     engine: str | None = Field(default=None, description="single, ...")
-    global_batch: int | None = Field(default=None, ge=1, description="rows per optimiser step, over everything")
+    global_batch: int | None = Field(
+        default=None, ge=1, le=MOST_BATCH_ROWS, description="rows per optimiser step, over everything"
+    )
     micro_batch: int | None = Field(
-        default=None, ge=1, description="rows computed at once, at most; never changes the result"
+        default=None, ge=1, le=MOST_BATCH_ROWS, description="rows computed at once, at most; never changes the result"
     )
     micro_batch_tokens: int | None = Field(
-        default=None, ge=16, description="tokens computed at once, at most; never changes the result"
+        default=None, ge=16, le=1_000_000_000, description="tokens computed at once, at most; never changes the result"
     )
     max_length: int | None = Field(
-        default=None, ge=8, description="longest row in tokens; longer ones are cut and counted"
+        default=None, ge=8, le=100_000_000, description="longest row in tokens; longer ones are cut and counted"
     )
     packing: bool | None = Field(default=None, description="put documents end to end, each blind to the others")
     fast_path: bool | None = Field(
@@ -133,7 +149,7 @@ class OverrideSection(Section):
     checkpointing: Literal["none", "full"] | None = Field(
         default=None, description="recompute activations in the backward pass"
     )
-    threads: int | None = Field(default=None, ge=1, description="processor threads")
+    threads: int | None = Field(default=None, ge=1, le=4_096, description="processor threads")
     parallel: dict[str, int] = Field(default={}, description="sizes of parallel axes, e.g. {fsdp: 8}")
 
 
@@ -141,9 +157,12 @@ class CheckpointSection(Section):
     """When to save, how many to keep, where else to write metrics."""
 
     every: int | None = Field(
-        default=None, ge=1, description="steps between checkpoints; decided from the step time when left out"
+        default=None,
+        ge=1,
+        le=MOST_STEPS,
+        description="steps between checkpoints; decided from the step time when left out",
     )
-    keep: int = Field(default=2, ge=1, description="recent checkpoints that are kept beside the best one")
+    keep: int = Field(default=2, ge=1, le=1_000_000, description="recent checkpoints that are kept beside the best one")
     sinks: list[str] = Field(default=[], description="more places for metrics: tensorboard, trackio")
 
 
@@ -171,7 +190,7 @@ class Recipe(Section):
         default={}, validate_default=True, description="pins that the planner works around"
     )
     checkpoint: CheckpointSection = Field(default={}, validate_default=True, description="saving and metrics sinks")
-    seed: int = Field(default=0, ge=0, description="seed of everything random")
+    seed: int = Field(default=0, ge=0, le=2**63 - 1, description="seed of everything random")
     name: str | None = Field(
         default=None, pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,99}$", description="name of the run folder"
     )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Sequence
 from typing import Any, Protocol
 
@@ -117,12 +118,14 @@ def _describe(model: type[BaseModel], values: Any, path: Path, item: Any, prefix
     if kind == "extra_forbidden":
         return _unknown_key(model, values, path, prefix)
     annotation, metadata = _field_at(model, path)
-    wanted = expected(annotation, metadata)
+    wanted = expected(annotation, metadata, all_bounds=kind == "less_than_equal")
     if not prefix and len(path) == 1 and path[0] in SHORT_FORMS:
         wanted = f"text or {wanted}"
-    if kind == "missing":
+    if kind == "missing" and not holds(values, path):
         return f"is missing; expected {wanted}"
     value = value_at(values, path)
+    if kind == "finite_number":
+        return f"{show(value)} is not allowed; expected {wanted.replace('a number', 'a finite number')}"
     if kind in ("value_error", "assertion_error"):
         return f"{show(value)} is not allowed: {item['ctx']['error']}"
     return f"{show(value)} is not allowed; expected {wanted}{_value_hint(value, annotation)}"
@@ -148,10 +151,9 @@ def _value_hint(value: Any, annotation: Any) -> str:
 
 def _is_number(text: str) -> bool:
     try:
-        float(text)
+        return math.isfinite(float(text))
     except ValueError:
         return False
-    return True
 
 
 def _field_at(model: type[BaseModel], path: Path) -> tuple[Any, Sequence[Any]]:
