@@ -10,6 +10,7 @@ from pydantic import Field
 from galley.methods import Encoding, Loss, MethodConfig
 
 if TYPE_CHECKING:
+    from galley.data.examples import ExampleKind
     from galley.models.spec import ModelKind
 
 
@@ -27,6 +28,7 @@ class Focal:
 
     name: ClassVar[str] = "focal"
     tasks: ClassVar[tuple[str, ...]] = ()  # no task's default: recipes ask for it with `method: focal`
+    example_kinds: ClassVar[tuple[ExampleKind, ...]] = ("labelled",)
     model_kinds: ClassVar[tuple[ModelKind, ...]] = ("decoder", "encoder", "module")
     unit: ClassVar[str] = "rows"
     paper: ClassVar[str] = "https://arxiv.org/abs/1708.02002"

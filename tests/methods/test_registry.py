@@ -21,6 +21,7 @@ def test_declarations(name: str) -> None:
     assert method.paper.startswith("https://")
     assert method.unit
     assert method.model_kinds
+    assert method.example_kinds
     assert method.__doc__
     fields = method.Config.model_fields
     assert issubclass(method.Config, MethodConfig)

@@ -137,7 +137,9 @@ def plan(
     **counts: Any,
 ) -> Plan:
     """A plan, of the usual chat job unless said otherwise."""
-    return decide(asked or recipe(), spec, data or statistics(), hardware, **counts)
+    asked = asked or recipe()
+    kind = {"complete": "document", "classify": "labelled"}.get(asked.task, "conversation")
+    return decide(asked, spec, data or statistics(example_kind=kind), hardware, **counts)
 
 
 def decision(made: Plan, key: str) -> str:

@@ -236,8 +236,9 @@ def test_every_pin_is_kept(pins: dict[str, Any], optimizer: dict[str, Any]) -> N
 def test_whatever_is_asked_there_is_a_plan_or_a_reason(spec: Any, rows: int, characters: int, place: str) -> None:
     hardware = LAPTOP if place == "cpu" else parse(place)
     task = {"encoder": "classify", "module": "classify"}.get(spec.kind, "complete" if spec is RANDOM_15M else "chat")
+    kind = {"classify": "labelled", "complete": "document"}.get(task, "conversation")
     try:
-        made = plan(recipe(task), spec, statistics(rows=rows, characters=characters), hardware)
+        made = plan(recipe(task), spec, statistics(rows=rows, characters=characters, example_kind=kind), hardware)
     except GalleyError as error:
         refused = error
     else:
@@ -290,6 +291,26 @@ def test_a_demand_without_held_out_rows_is_a_contradiction() -> None:
     with pytest.raises(GalleyError, match="held-out rows") as caught:
         plan(recipe(evaluate={"demand": "better"}), data=statistics(held_out=0))
     assert caught.value.code == "plan-contradiction"
+
+
+@pytest.mark.parametrize(
+    ("task", "method", "kind"),
+    [("chat", "classify", "conversation"), ("classify", "sft", "labelled"), ("complete", "sft", "document")],
+)
+def test_a_method_that_does_not_learn_from_such_rows(task: str, method: str, kind: str) -> None:
+    with pytest.raises(GalleyError, match=f"method {method} learns .* {kind} rows") as caught:
+        plan(recipe(task, method={"name": method}), SMOLLM, statistics(example_kind=kind))
+    assert caught.value.code == "plan-contradiction"
+    assert "methods for such rows: " in caught.value.hint
+
+
+@pytest.mark.parametrize("device", ["cpu:99", "cuda:2", "cuda:x"])
+def test_a_device_number_that_the_machine_does_not_have(device: str) -> None:
+    hardware = LAPTOP if device.startswith("cpu") else parse("2x h100-80g")
+    with pytest.raises(GalleyError, match=f"there is no {device}") as caught:
+        plan(recipe(override={"device": device}), hardware=hardware)
+    assert caught.value.code == "plan-contradiction"
+    plan(recipe(override={"device": device.partition(":")[0]}), hardware=hardware)
 
 
 def test_a_method_that_cannot_train_this_model() -> None:

@@ -53,3 +53,6 @@ class Labelled:
 
 
 Example: TypeAlias = Conversation | Document | Completion | Labelled
+
+ExampleKind: TypeAlias = Literal["conversation", "document", "completion", "labelled"]
+"""The words for these kinds in messages and declarations."""

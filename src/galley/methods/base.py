@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from torch import Tensor
 
     from galley.data.batch import Batch
-    from galley.data.examples import Example
+    from galley.data.examples import Example, ExampleKind
     from galley.data.samples import Samples
     from galley.models.base import ModelSettings
     from galley.models.spec import ModelKind, ModelSpec
@@ -23,9 +23,9 @@ ModelRole = Literal["reference", "value", "rollout"]
 
 
 class MethodConfig(BaseModel):
-    """Base of every method's own settings: under 20 fields, frozen, unknown keys refused."""
+    """Base of every method's own settings: under 20 fields, frozen, unknown keys and infinite numbers refused."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True, strict=True, defer_build=True)
+    model_config = ConfigDict(extra="forbid", frozen=True, strict=True, defer_build=True, allow_inf_nan=False)
 
 
 @dataclass(frozen=True)
@@ -67,6 +67,8 @@ class Method(Protocol):
     name: ClassVar[str]
     tasks: ClassVar[tuple[str, ...]]
     """Recipe tasks that this method is the default for."""
+    example_kinds: ClassVar[tuple[ExampleKind, ...]]
+    """Rows that it learns from, so that others are refused before anything is loaded."""
     model_kinds: ClassVar[tuple[ModelKind, ...]]
     unit: ClassVar[str]
     """What the denominator counts, e.g. `supervised tokens`."""

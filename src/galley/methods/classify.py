@@ -12,7 +12,7 @@ from galley.methods.base import Encoding, Loss, MethodConfig, ModelRole, Note
 
 if TYPE_CHECKING:
     from galley.data.batch import LabelledBatch
-    from galley.data.examples import Example
+    from galley.data.examples import Example, ExampleKind
     from galley.data.labelled import ArraySamples, TextSamples
     from galley.models.base import ModelSettings
     from galley.models.classifier import Classifier
@@ -37,6 +37,7 @@ class Classify:
 
     name: ClassVar[str] = "classify"
     tasks: ClassVar[tuple[str, ...]] = ("classify",)
+    example_kinds: ClassVar[tuple[ExampleKind, ...]] = ("labelled",)
     model_kinds: ClassVar[tuple[ModelKind, ...]] = ("decoder", "encoder", "module")
     unit: ClassVar[str] = "rows"
     paper: ClassVar[str] = "https://www.deeplearningbook.org/contents/mlp.html"

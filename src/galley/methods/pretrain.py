@@ -12,7 +12,7 @@ from galley.methods.base import Encoding, Loss, MethodConfig, ModelRole, Note
 
 if TYPE_CHECKING:
     from galley.data.batch import TokenBatch
-    from galley.data.examples import Example
+    from galley.data.examples import Example, ExampleKind
     from galley.data.tokens import TokenSamples
     from galley.models.base import LanguageModel, ModelSettings
     from galley.models.spec import ModelKind, ModelSpec
@@ -38,6 +38,7 @@ class Pretrain:
 
     name: ClassVar[str] = "pretrain"
     tasks: ClassVar[tuple[str, ...]] = ("complete",)
+    example_kinds: ClassVar[tuple[ExampleKind, ...]] = ("document", "completion")
     model_kinds: ClassVar[tuple[ModelKind, ...]] = ("decoder",)
     unit: ClassVar[str] = "supervised tokens"
     paper: ClassVar[str] = (

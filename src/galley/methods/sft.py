@@ -12,7 +12,7 @@ from galley.methods.base import Encoding, Loss, MethodConfig, ModelRole, Note
 
 if TYPE_CHECKING:
     from galley.data.batch import TokenBatch
-    from galley.data.examples import Example
+    from galley.data.examples import Example, ExampleKind
     from galley.data.masks import TrainOn
     from galley.data.tokens import TokenSamples
     from galley.models.base import LanguageModel, ModelSettings
@@ -37,6 +37,7 @@ class Sft:
 
     name: ClassVar[str] = "sft"
     tasks: ClassVar[tuple[str, ...]] = ("chat",)
+    example_kinds: ClassVar[tuple[ExampleKind, ...]] = ("conversation", "completion")
     model_kinds: ClassVar[tuple[ModelKind, ...]] = ("decoder",)
     unit: ClassVar[str] = "supervised tokens"
     paper: ClassVar[str] = "https://arxiv.org/abs/2203.02155"

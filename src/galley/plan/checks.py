@@ -30,13 +30,34 @@ def choose_method(recipe: Recipe, spec: ModelSpec, statistics: DataStatistics, l
         )
     if statistics.rows == 0:
         raise GalleyError("data-empty", "there are no rows to train on", hint="look at `galley data` for what was read")
+    if statistics.example_kind not in method.example_kinds:
+        raise GalleyError(
+            "plan-contradiction",
+            f"method {name} learns {' or '.join(method.example_kinds)} rows, and task {recipe.task} reads this data as "
+            f"{statistics.example_kind} rows",
+            hint=_suitable_methods(recipe.task, statistics.example_kind),
+        )
     return name
+
+
+def _suitable_methods(task: str, example_kind: str) -> str:
+    from galley import methods
+
+    suitable = [name for name in methods.names() if example_kind in methods.registry.get(name).example_kinds]
+    return (
+        f"methods for such rows: {', '.join(suitable) or 'none'}; without `method:` it is {methods.default_for(task)}"
+    )
 
 
 def choose_device(case: Case, ledger: Ledger) -> str:
     """The device asked for, or the best one of the hardware."""
     hardware, pin = case.hardware, case.recipe.override.device
     return ledger.choose("device", pin, hardware.device, because=f"{hardware.name} is what there is")
+
+
+def _num_devices(case: Case, kind: str) -> int:
+    """Devices of the kind that have a number."""
+    return case.hardware.num_devices if kind == "cuda" else 0
 
 
 def check(case: Case) -> None:
@@ -59,6 +80,9 @@ def _contradictions(case: Case) -> list[tuple[str, str]]:
         found.append((f"override.device: {device} is no device", "use cpu, cuda, cuda:N or mps"))
     if kind not in ("cpu", hardware.device):
         found.append((f"override.device: {device}, but the hardware is {hardware.name}", "leave it out, or use cpu"))
+    elif (number := device.partition(":")[2]) and (not number.isdecimal() or int(number) >= _num_devices(case, kind)):
+        known = f"cuda:0 to cuda:{hardware.num_devices - 1}" if kind == "cuda" else f"just {kind}"
+        found.append((f"override.device: there is no {device} in {hardware.name}", f"write {known}"))
     if pins.precision == "fp16" and kind == "cpu":
         found.append(("override.precision: fp16 on a cpu is hundreds of times slower than bf16", "leave it out"))
     if pins.tuning not in (None, "full") and case.from_scratch:
