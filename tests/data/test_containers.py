@@ -210,3 +210,96 @@ def test_sheets_are_chosen_and_numbered_as_shown(tmp_path: Path) -> None:
     assert next(open_table(path, "xlsx", {"sheet": "two"}).records()).fields["answer"] is True
     with pytest.raises(GalleyError, match="no sheet 'three'"):
         open_table(path, "xlsx", {"sheet": "three"})
+
+
+@pytest.mark.parametrize("value", ["\n", '"', "\r", "\0", "\\", ";;", ""])
+def test_a_delimiter_divides_fields(value: str, tmp_path: Path) -> None:
+    path = tmp_path / "table.csv"
+    path.write_text("q;a\nr;b\n", encoding="utf-8")
+    with pytest.raises(GalleyError, match=r"data\.options\.delimiter") as caught:
+        read(path, delimiter=value)
+    assert (caught.value.code, caught.value.hint) == ("data-options", 'for example delimiter: ";"')
+
+
+@pytest.mark.parametrize("value", ["idna", "punycode", "unicode_escape", "raw-unicode-escape", "utf-7", "a\0b"])
+@pytest.mark.parametrize("name", ["t.csv", "t.jsonl", "t.yaml"])
+def test_an_encoding_is_one_of_files(value: str, name: str, tmp_path: Path) -> None:
+    (tmp_path / name).write_text('{"question": "q", "answer": "a"}\n', encoding="utf-8")
+    with pytest.raises(GalleyError, match=r"data\.options\.encoding") as caught:
+        read(tmp_path / name, encoding=value)
+    assert caught.value.code == "data-options"
+
+
+@pytest.mark.parametrize(("key", "example"), [("encoding", "cp1252"), ("delimiter", '";"'), ("header", "true")])
+def test_an_example_of_a_setting_is_one_that_works(key: str, example: str, tmp_path: Path) -> None:
+    path = tmp_path / "table.csv"
+    path.write_text("q;a\nr;b\n", encoding="utf-8")
+    with pytest.raises(GalleyError) as caught:
+        read(path, **{key: 5})
+    assert caught.value.hint == f"for example {key}: {example}"
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        b"question,answer\nwhat\0,that\n",
+        b"\0" * 5000,
+        b"a,b\n" * 70_000 + b"c,\0\n",
+        b"\x89PNG\r\n\x1a\n\0\0\0\rIHDR" * 9,
+    ],
+)
+@pytest.mark.parametrize("options", [{}, {"encoding": "utf-8"}])
+def test_nul_bytes_are_told_as_what_they_are(content: bytes, options: dict[str, str], tmp_path: Path) -> None:
+    if options and len(content) > 100_000:
+        pytest.skip("only the start of a file is looked at when its encoding is named")
+    path = tmp_path / "table.csv"
+    path.write_bytes(content)
+    with pytest.raises(GalleyError) as caught:
+        read(path, **options)
+    said = caught.value.render()
+    assert caught.value.code == "data-encoding"
+    assert len(said) < 400
+    assert "\0" not in said
+    assert "cp1252" not in said
+    assert "NUL bytes, is it a binary file?" in said or "cannot be read as utf-8" in said
+
+
+@pytest.mark.parametrize(
+    ("line", "words"),
+    [
+        ('{"question": "q", "answer": ' + "7" * 5000 + "}", "thousands of digits"),
+        ('{"question": "\\ud800 x", "answer": "a"}', "'question'"),
+        ('{"question": ["a", {"b": "\\uDFFF"}], "answer": "a"}', "'question'"),
+        ('{"question": "q", "\\ud800": "a"}', "half a character"),
+    ],
+)
+def test_a_line_that_json_allows_but_nothing_can_hold(line: str, words: str, tmp_path: Path) -> None:
+    path = tmp_path / "t.jsonl"
+    good = '{"question": "\\ud83d\\ude00", "answer": "a"}'
+    path.write_text(f"{good}\n{line}\n", encoding="utf-8")
+    with pytest.raises(GalleyError) as caught:
+        read(path)
+    said = caught.value.render()
+    assert (caught.value.code, f"{path}, row 2: " in said) == ("data-row", True)
+    assert words.replace("'", '"') in said or words in said
+    said.encode()
+    path.write_text(f"[{good}, {line}]", encoding="utf-8")
+    with pytest.raises(GalleyError, match=r"t\.jsonl") as caught:
+        read(path)
+    assert caught.value.code in ("data-row", "data-format")
+    caught.value.render().encode()
+    path.write_text(good + "\n" + good, encoding="utf-8")
+    assert read(path)[1] == [["😀", "a"]] * 2
+
+
+def test_binary_cells_of_parquet_are_text(tmp_path: Path) -> None:
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    path = tmp_path / "t.parquet"
+    columns = {"question": pa.array(["é".encode(), b"q"], pa.binary()), "answer": pa.array([b"a", b"b"], pa.binary())}
+    turns = pa.array(
+        [[{"role": "user", "content": b"hi"}], None], pa.list_(pa.struct({"role": pa.string(), "content": pa.binary()}))
+    )
+    pq.write_table(pa.table({**columns, "turns": turns}), path)
+    assert read(path)[1] == [["é", "a", [{"role": "user", "content": "hi"}]], ["q", "b", None]]

@@ -279,3 +279,30 @@ def test_options_are_checked(tmp_path: Path) -> None:
     assert error_of(tmp_path / "t.csv", options={"encoding": "martian"}).code == "data-encoding"
     assert "delimiter" in error_of(tmp_path / "t.csv", options={"sheet": "x"}).hint
     assert error_of(tmp_path / "t.csv", format="tabel").code == "name-unknown"
+
+
+@pytest.mark.parametrize("words", ["What is a keel? " * 400, "x" * 300, "", "  ", "a\0b"])
+def test_words_that_are_no_path(words: str) -> None:
+    with pytest.raises(GalleyError) as caught:
+        read_data(words)
+    assert caught.value.code == "data-not-found"
+    assert len(caught.value.render()) < 300
+
+
+def test_a_file_without_a_kind_is_called_that(tmp_path: Path) -> None:
+    (tmp_path / "rows").write_text("q,a\n")
+    with pytest.raises(GalleyError, match="its name does not end in a kind of file") as caught:
+        read_data(tmp_path / "rows")
+    assert ".csv" in caught.value.hint
+
+
+def test_binary_cells_that_are_no_text_name_their_row(tmp_path: Path) -> None:
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    path = tmp_path / "t.parquet"
+    pq.write_table(pa.table({"question": [b"q", b"\xff\xfe"], "answer": [b"a", b"b"]}), path)
+    with pytest.raises(GalleyError) as caught:
+        read_data(path)
+    assert caught.value.code == "data-row"
+    assert f"{path}, row 2: field 'question': expected a text, found 2 bytes that are not UTF-8" in caught.value.message

@@ -114,6 +114,10 @@ def test_package_data_is_read_without_importing_the_package() -> None:
     [
         ("package:no-such-package/x", "pip install no-such-package"),
         ("package:chatterbot-corpus/klingon", "chinese"),
+        ("package:os", "an installed package that carries data"),
+        ("package:json/tool.py", "an installed package that carries data"),
+        ("package:", "an installed package that carries data"),
+        ("package:; rm -rf", "an installed package that carries data"),
         ("package:chatterbot-corpus", "english"),
         ("package:chatterbot-corpus/../../pip", "chinese"),
     ],

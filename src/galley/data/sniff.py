@@ -8,12 +8,13 @@ import gzip
 import io
 import re
 import zlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any, cast
 
 from galley.base import GalleyError
+from galley.data.source import shorten, typed_option
 
 HEAD_BYTES = 1 << 18
 """Bytes from the start of a file that guesses are made from."""
@@ -26,6 +27,7 @@ _BOMS = (
     (codecs.BOM_UTF16_LE, "utf-16"),
     (codecs.BOM_UTF16_BE, "utf-16"),
 )
+_NOT_FOR_FILES = frozenset({"idna", "punycode", "undefined", "unicode-escape", "raw-unicode-escape", "utf-7"})
 _HIGH_RUN = re.compile(rb"[\x80-\xff]+")
 # The most frequent characters of Chinese prose and its punctuation: in any real Chinese text they are over a tenth,
 # while another encoding read as GB18030 shows them by chance only.
@@ -75,6 +77,8 @@ def detect_encoding(path: Path) -> str:
     if b"\0" not in head and _is_utf8(path):
         return "utf-8"
     guess = _guess(head)
+    if b"\0" in head and (guess is None or b"\0" in _reencoded(head, guess)):
+        raise nul_error(path)
     if guess is None:
         raise GalleyError(
             "data-encoding",
@@ -84,12 +88,54 @@ def detect_encoding(path: Path) -> str:
     return guess
 
 
+def encoding_of(path: Path, options: Mapping[str, Any]) -> str:
+    """The encoding that `options: {encoding: ...}` names, or the one that the file shows.
+
+    Raises:
+        GalleyError: `data-options` for one that is not for files, and as `detect_encoding`.
+    """
+    named: str | None = typed_option(options, "encoding", str, None)
+    if not named:
+        return detect_encoding(path)
+    if "\0" not in named and _codec(named) not in _NOT_FOR_FILES:
+        return named  # an unknown one is reported when the file is read with it
+    raise GalleyError(
+        "data-options",
+        f"data.options.encoding: {shorten(named, 60)} is no encoding of files",
+        hint="for example encoding: cp1252",
+    )
+
+
+def _codec(named: str) -> str:
+    """Python's own name of an encoding; empty when it knows none."""
+    try:
+        return codecs.lookup(named).name.replace("_", "-")
+    except LookupError:
+        return ""
+
+
+def nul_error(path: Path) -> GalleyError:
+    """The file holds NUL bytes, which no text does."""
+    return GalleyError(
+        "data-encoding",
+        f"{path}: holds NUL bytes, is it a binary file?",
+        hint="its name should end as its kind does; text is best saved as UTF-8",
+    )
+
+
+def _reencoded(head: bytes, encoding: str) -> bytes:
+    """The head as UTF-8."""
+    return head.decode(encoding, errors="ignore").encode("utf-8", errors="ignore")
+
+
 def _is_utf8(path: Path) -> bool:
     decoder = codecs.getincrementaldecoder("utf-8")()
     try:
         with open_bytes(path) as file:
             while chunk := file.read(1 << 20):
                 decoder.decode(chunk)
+                if b"\0" in chunk:
+                    raise nul_error(path)
         decoder.decode(b"", final=True)
     except UnicodeDecodeError:
         return False
@@ -102,8 +148,8 @@ def _guess(head: bytes) -> str | None:
     if zeros and len(head) >= 2:
         # Latin letters in UTF-16 have their zero byte second (little endian) or first (big endian).
         return "utf-16-le" if head[1::2].count(0) >= head[::2].count(0) else "utf-16-be"
-    if b"\0" in head:
-        return _utf16_without_mark(head)
+    if b"\0" in head:  # among bytes that are UTF-8 otherwise, they are damage
+        return None if _decodes(head, "utf-8") else _utf16_without_mark(head)
     if _looks_gb18030(head):
         return "gb18030"
     runs = [len(run) for run in _HIGH_RUN.findall(head)]

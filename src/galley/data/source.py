@@ -194,6 +194,8 @@ def kind_of(value: object) -> str:
         return f"the text {shorten(value, 60)}" if value else "an empty text"
     if isinstance(value, Mapping):
         return f"a mapping with the keys {', '.join(map(str, value)) or '(none)'}"
+    if isinstance(value, bytes):
+        return f"{len(value):,} bytes that are not UTF-8 text"
     if isinstance(value, (list, tuple)):
         return f"a list of {len(value)} items"
     return shorten(value, 60)
@@ -201,7 +203,7 @@ def kind_of(value: object) -> str:
 
 def shorten(row: object, limit: int = 300) -> str:
     """One line of JSON of at most that many characters."""
-    text = json.dumps(row, ensure_ascii=False, default=str)
+    text = json.dumps(row, ensure_ascii=False, default=str).encode("utf-8", "backslashreplace").decode()
     return text if len(text) <= limit else f"{text[: limit - 2]} …"
 
 
@@ -213,25 +215,33 @@ def note_unused(source: Source, request: Request, used: Collection[str]) -> None
 
 
 def as_text(value: object) -> str | None:
-    """A cell as text: numbers as people write them, nothing as an empty text; None when it is a list or mapping."""
-    if isinstance(value, str):
-        return value
-    if value is None:
-        return ""
+    """A cell as text: numbers as people write them, nothing as an empty text; None for lists, mappings and binary."""
+    if isinstance(value, str) or value is None:
+        return value or ""
     if isinstance(value, bool):
         return "true" if value else "false"
     if isinstance(value, float):
         return "" if math.isnan(value) else str(int(value)) if value.is_integer() and abs(value) < 1e15 else repr(value)
+    if isinstance(value, bytes):
+        return decoded(value)
     if isinstance(value, (list, tuple, Mapping)):
         return None
     return str(value)
+
+
+def decoded(value: bytes) -> str | None:
+    """Binary cells as the UTF-8 text that some programs store in them; None for anything else."""
+    try:
+        return value.decode("utf-8")
+    except UnicodeDecodeError:
+        return None
 
 
 def cell_text(name: str, record: Record, column: str) -> str:
     """The text of one cell.
 
     Raises:
-        GalleyError: `data-row` when the cell holds a list or a mapping.
+        GalleyError: `data-row` when the cell holds a list, a mapping or binary data.
     """
     value = record.fields.get(column, "")
     if isinstance(value, str):
@@ -267,12 +277,22 @@ def typed_option(options: Mapping[str, Any], key: str, kind: type, default: Any)
     if value is default:
         return value
     if not isinstance(value, kind) or (isinstance(value, bool) and kind is not bool):
+        example = _EXAMPLES.get(key) if default is None else json.dumps(default)
         raise GalleyError(
             "data-options",
             f"data.options.{key}: {value!r} is not {_KINDS[kind]}",
-            hint=f"for example {key}: {default!r}",
+            hint=f"for example {key}: {example}" if example else "",
         )
     return value
 
 
+_EXAMPLES = {
+    "delimiter": '";"',
+    "encoding": "cp1252",
+    "sheet": "Sheet1",
+    "config": "main",
+    "document": "paragraph",
+    "size": "28",
+}
+"""For settings whose default is to find out."""
 _KINDS: dict[type, str] = {str: "a text", int: "a whole number", bool: "true or false", dict: "a mapping"}

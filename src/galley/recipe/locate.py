@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import glob
 import os
 from pathlib import Path
@@ -33,6 +34,7 @@ def _absolute(reference: str, folder: Path) -> str:
     path = f"{file}.py" if colon else reference
     for base in (folder, Path.cwd()):
         candidate = (base / os.path.expanduser(path)).absolute()  # noqa: PTH111 (Path's own fails on unknown users)
-        if candidate.exists() or (glob.has_magic(path) and any(glob.iglob(str(candidate), recursive=True))):  # noqa: PTH207 (absolute patterns)
-            return f"{candidate}{suffix}"
+        with contextlib.suppress(OSError):  # what cannot be looked at is said by what reads it
+            if candidate.exists() or (glob.has_magic(path) and any(glob.iglob(str(candidate), recursive=True))):  # noqa: PTH207 (absolute patterns)
+                return f"{candidate}{suffix}"
     return reference

@@ -12,8 +12,8 @@ from typing import Any, NamedTuple
 
 from galley.base import GalleyError
 from galley.data.containers import Table
-from galley.data.sniff import HEAD_BYTES, Dialect, detect_encoding, open_text, sniff_dialect
-from galley.data.source import Record, row_error, typed_option
+from galley.data.sniff import HEAD_BYTES, Dialect, encoding_of, nul_error, open_text, sniff_dialect
+from galley.data.source import Record, row_error, shorten, typed_option
 
 OPTIONS = ("delimiter", "encoding", "header")
 MAX_CELL = 1 << 28
@@ -33,10 +33,14 @@ class _Layout(NamedTuple):
 def open_table(path: Path, suffix: str, options: Mapping[str, Any]) -> Table:
     """A delimited text file; rows are numbered as a spreadsheet shows them, the header being row 1."""
     csv.field_size_limit(max(csv.field_size_limit(), MAX_CELL))  # the limit is the whole process's: only ever raised
-    encoding = typed_option(options, "encoding", str, None) or detect_encoding(path)
+    encoding = encoding_of(path, options)
     delimiter = typed_option(options, "delimiter", str, None)
-    if delimiter is not None and len(delimiter) != 1:
-        raise GalleyError("data-options", f"data.options.delimiter: {delimiter!r} is not one character")
+    if delimiter is not None and (len(delimiter) != 1 or delimiter in '"\\\r\n\0'):
+        raise GalleyError(
+            "data-options",
+            f"data.options.delimiter: {shorten(delimiter, 60)} is not one character that can divide fields",
+            hint='for example delimiter: ";"',
+        )
     head = _head(path, encoding)
     dialect = sniff_dialect(head[:HEAD_BYTES], whole=len(head) <= HEAD_BYTES, suffix=suffix, delimiter=delimiter)
     has_header = typed_option(options, "header", bool, True)
@@ -49,9 +53,12 @@ def open_table(path: Path, suffix: str, options: Mapping[str, Any]) -> Table:
 def _head(path: Path, encoding: str) -> str:
     try:
         with open_text(path, encoding) as file:
-            return file.read(HEAD_BYTES + 1)
+            head = file.read(HEAD_BYTES + 1)
     except (UnicodeError, LookupError) as error:
         raise encoding_error(path, encoding, error) from error
+    if "\0" in head:
+        raise nul_error(path)
+    return head
 
 
 def encoding_error(path: Path, encoding: str, error: Exception) -> GalleyError:
@@ -80,7 +87,7 @@ def _columns(path: Path, dialect: Dialect, head: str, has_header: bool) -> list[
             fault = f"two columns are named {name!r}" if name else f"column {number} has no name"
             raise GalleyError(
                 "data-columns",
-                f"{path}, row 1: {fault} in the header {names}",
+                f"{path}, row 1: {fault} in the header {shorten(names)}",
                 hint="the first row should name every column once; is there no header? `options: {header: false}`",
             )
     return names

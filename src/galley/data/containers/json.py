@@ -10,8 +10,8 @@ from typing import Any
 from galley.base import GIB, GalleyError, format_bytes
 from galley.data.containers import Table
 from galley.data.containers.csv import encoding_error
-from galley.data.sniff import detect_encoding, open_bytes, open_text
-from galley.data.source import Record, kind_of, row_error, typed_option
+from galley.data.sniff import encoding_of, open_bytes, open_text
+from galley.data.source import Record, kind_of, row_error, shorten
 
 OPTIONS = ("encoding",)
 MAX_BYTES = 2 * GIB
@@ -21,7 +21,7 @@ _SHAPE = 'one JSON object a line, such as {"question": "...", "answer": "..."}'
 
 def open_table(path: Path, suffix: str, options: Mapping[str, Any]) -> Table:
     """A `.json`, `.jsonl` or `.ndjson` file; what it holds decides, not its name. Lines or items count from 1."""
-    encoding = typed_option(options, "encoding", str, None) or detect_encoding(path)
+    encoding = encoding_of(path, options)
     first = _first_sign(path, encoding)
     if not first:
         raise GalleyError("data-empty", f"{path}: the file is empty")
@@ -56,7 +56,8 @@ def _whole(path: Path, encoding: str) -> list[Any] | None:
             hint=f"write it as JSONL: {_SHAPE}",
         )
     try:
-        value = json.loads(data.decode(encoding).lstrip("\ufeff"))
+        text = data.decode(encoding).lstrip("\ufeff")
+        value = json.loads(text)
     except json.JSONDecodeError as error:
         if error.msg == "Extra data":
             return None
@@ -67,9 +68,13 @@ def _whole(path: Path, encoding: str) -> list[Any] | None:
         ) from error
     except UnicodeError as error:
         raise encoding_error(path, encoding, error) from error
-    except RecursionError as error:
-        raise GalleyError("data-format", f"{path}: the JSON is nested too deeply") from error
-    return array_in(path, value)
+    except (ValueError, RecursionError) as error:
+        raise GalleyError("data-format", f"{path}: the JSON cannot be read: {_fault(error)}") from error
+    found = array_in(path, value)
+    if _may_be_broken(text):
+        for number, item in enumerate(found, 1):
+            refuse_half_characters(path, number, item)
+    return found
 
 
 def array_in(path: Path, value: Any) -> list[Any]:
@@ -109,21 +114,49 @@ def _lines(path: Path, encoding: str) -> Iterator[Record]:
             for number, line in enumerate(file, 1):
                 text = line.strip() if number > 1 else line.lstrip("\ufeff").strip()
                 if text:
-                    yield Record(number, _parse_line(path, number, text))
+                    fields = _parse_line(path, number, text)
+                    if _may_be_broken(text):
+                        refuse_half_characters(path, number, fields)
+                    yield Record(number, fields)
     except UnicodeError as error:
         raise encoding_error(path, encoding, error) from error
+
+
+def _fault(error: Exception) -> str:
+    """What parsing raised, in words."""
+    if isinstance(error, json.JSONDecodeError):
+        return f"{error.msg} at column {error.colno}"
+    return "nested too deeply" if isinstance(error, RecursionError) else "a number with thousands of digits"
+
+
+def _may_be_broken(text: str) -> bool:
+    """Whether the JSON writes any half of a character; two that belong together are one character."""
+    return "\\ud" in text or "\\uD" in text
+
+
+def refuse_half_characters(path: Path, number: int, item: Any) -> None:
+    """Refuse a record with a lone surrogate, which no file, tokenizer or terminal takes.
+
+    Raises:
+        GalleyError: `data-row`, naming the field.
+    """
+    for name, value in item.items() if isinstance(item, dict) else ():
+        try:
+            json.dumps([name, value], ensure_ascii=False, default=str).encode()
+        except UnicodeEncodeError:
+            what = (
+                f"field {shorten(name, 60)}: expected text, found half a character (a lone surrogate such as \\ud800)"
+            )
+            hint = "characters beyond \\uffff are written as themselves or as two \\u escapes in a row"
+            raise row_error(str(path), number, what, item, hint=hint) from None
 
 
 def _parse_line(path: Path, number: int, text: str) -> dict[str, Any]:
     try:
         value = json.loads(text)
-    except (json.JSONDecodeError, RecursionError) as error:
-        what = (
-            f"{error.msg} at column {error.colno}" if isinstance(error, json.JSONDecodeError) else "nested too deeply"
-        )
-        raise row_error(
-            str(path), number, f"this line is not valid JSON ({what})", text, hint=f"expected {_SHAPE}"
-        ) from error
+    except (ValueError, RecursionError) as error:
+        what = f"this line is not valid JSON ({_fault(error)})"
+        raise row_error(str(path), number, what, text, hint=f"expected {_SHAPE}") from error
     if not isinstance(value, dict):
         raise row_error(
             str(path), number, f"expected an object, found {kind_of(value)}", value, hint=f"expected {_SHAPE}"

@@ -9,9 +9,8 @@ from typing import Any
 from galley.base import GalleyError
 from galley.data.containers import Table
 from galley.data.containers.csv import encoding_error
-from galley.data.containers.json import array_in, items
-from galley.data.sniff import detect_encoding, open_text
-from galley.data.source import typed_option
+from galley.data.containers.json import array_in, items, refuse_half_characters
+from galley.data.sniff import encoding_of, open_text
 
 OPTIONS = ("encoding",)
 
@@ -20,7 +19,7 @@ def open_table(path: Path, suffix: str, options: Mapping[str, Any]) -> Table:
     """A YAML file. A mapping without a list of mappings is one record, which is how a corpus file arrives."""
     from ruamel.yaml import YAML
 
-    encoding = typed_option(options, "encoding", str, None) or detect_encoding(path)
+    encoding = encoding_of(path, options)
     try:
         with open_text(path, encoding) as file:
             text = file.read()
@@ -33,6 +32,8 @@ def open_table(path: Path, suffix: str, options: Mapping[str, Any]) -> Table:
     if value is None:
         raise GalleyError("data-empty", f"{path}: the file is empty")
     found = [_named(item) for item in array_in(path, _named(value))]
+    for number, item in enumerate(found, 1):
+        refuse_half_characters(path, number, item)
     return Table((), lambda: items(path, found))
 
 

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from galley.data.columns import choose_columns
 from galley.data.containers.csv import encoding_error
 from galley.data.examples import Document
-from galley.data.sniff import detect_encoding, open_text
+from galley.data.sniff import encoding_of, open_text
 from galley.data.source import Request, Row, Source, cell_text, not_this_format, note_unused, typed_option
 from galley.data.sources.files import TEXT_SUFFIXES
 
@@ -74,7 +74,7 @@ def cut(text: str, least: int) -> Iterator[str]:
 def _whole(source: Source, request: Request) -> str:
     if source.path is None or source.suffix not in TEXT_SUFFIXES:
         raise not_this_format(source.name, "a text file")
-    encoding = typed_option(request.options, "encoding", str, None) or detect_encoding(source.path)
+    encoding = encoding_of(source.path, request.options)
     if encoding not in ("utf-8", "utf-8-sig") and "encoding" not in request.options:
         request.notes.append(f"{source.name}: read as {encoding}")
     try:

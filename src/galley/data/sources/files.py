@@ -9,7 +9,7 @@ from typing import Any
 from galley.base import GalleyError
 from galley.data.containers import SUFFIXES, open_table
 from galley.data.sniff import UNREADABLE, unreadable
-from galley.data.source import Source, file_suffix, with_sample
+from galley.data.source import Source, file_suffix, shorten, with_sample
 
 TEXT_SUFFIXES = ("txt", "md")
 ARRAY_SUFFIXES = ("npz",)
@@ -21,7 +21,13 @@ def open_sources(
     reference: str, *, options: dict[str, Any], split: str | None, rows: int | None, seed: int
 ) -> list[Source]:
     """The files that a path, folder or glob names."""
-    return [open_file(path, options) for path in find_files(reference)]
+    if not reference.strip():
+        raise GalleyError("data-not-found", "no data is named", hint="write a path, or . for all files of this folder")
+    try:
+        return [open_file(path, options) for path in find_files(reference)]
+    except OSError as error:  # a name that no file can have, or a folder that may not be looked into
+        message = f"{shorten(reference, 80)}: cannot be read ({error.strerror or type(error).__name__})"
+        raise GalleyError("data-not-found", message, hint="data is a path to a file; rows are read from it") from error
 
 
 def find_files(reference: str) -> list[Path]:
@@ -65,7 +71,9 @@ def open_file(path: Path, options: dict[str, Any], *, name: str | None = None) -
         raise unreadable(shown, error) from error
     raise GalleyError(
         "data-format",
-        f"{shown}: files of the kind .{suffix or '(none)'} are not supported",
+        f"{shown}: files of the kind .{suffix} are not supported"
+        if suffix
+        else f"{shown}: its name does not end in a kind of file",
         hint=_CONVERT.get(suffix, f"supported: {', '.join(f'.{known}' for known in _KNOWN)}, folders of images"),
     )
 

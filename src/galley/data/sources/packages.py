@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import importlib.util
+import re
+import sys
 from importlib import metadata
 from pathlib import Path
 from typing import Any
 
 from galley.base import GalleyError
-from galley.data.source import Source
+from galley.data.source import Source, shorten
 from galley.data.sources import files
 
 ALIASES = {"digits": ("scikit-learn", "datasets/data/digits.csv.gz")}
 """Short names of data files that have a format of their own: package and path in it."""
+_NAME = re.compile(r"[A-Za-z0-9]([A-Za-z0-9._-]*[A-Za-z0-9_])?", re.ASCII)
+_FORM = "name an installed package that carries data, e.g. package:chatterbot-corpus/english"
 
 
 def open_sources(
@@ -46,6 +50,11 @@ def _shown(package: str, root: Path, path: Path) -> str:
 
 def _root(package: str) -> Path:
     """The folder of a package, by the name that it is installed or imported under."""
+    if package.partition(".")[0] in sys.stdlib_module_names:
+        message = f"package:{package}: {package} is part of Python itself, and holds no data"
+        raise GalleyError("data-not-found", message, hint=_FORM)
+    if not _NAME.fullmatch(package):
+        raise GalleyError("data-not-found", f"package:{shorten(package, 80)}: this is no name of a package", hint=_FORM)
     for name in (package.replace("-", "_"), *_import_names(package)):
         try:
             spec = importlib.util.find_spec(name)
