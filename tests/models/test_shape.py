@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +12,7 @@ import pytest
 
 from galley.base import GalleyError
 from galley.models import resolve
+from galley.models.config_check import known_families
 from galley.models.shape import spec_from_config
 from models import hub_folders
 
@@ -83,6 +86,53 @@ def test_damaged_folders(damage: Any, part: str, tmp_path: Path) -> None:
     with pytest.raises(GalleyError, match=part) as caught:
         resolve(str(folder))
     assert caught.value.code == "model-invalid"
+
+
+@pytest.mark.parametrize(
+    ("changes", "code", "words"),
+    [
+        ({"model_type": "banana"}, "model-unsupported", 'model_type "banana"'),
+        ({"model_type": "lama"}, "model-unsupported", "did you mean llama?"),
+        ({"model_type": None}, "model-invalid", "names no model_type"),
+        ({"model_type": 5}, "model-invalid", "model_type: 5; expected a text"),
+        ({"architectures": 5}, "model-invalid", "architectures: 5"),
+        ({"hidden_size": "x"}, "model-invalid", 'hidden_size: "x"; expected a whole number of at least 1'),
+        ({"hidden_size": 1.5}, "model-invalid", "hidden_size: 1.5"),
+        ({"hidden_size": True}, "model-invalid", "hidden_size: true"),
+        ({"num_hidden_layers": -3}, "model-invalid", "num_hidden_layers: -3"),
+        ({"num_hidden_layers": 0}, "model-invalid", "num_hidden_layers: 0"),
+        ({"num_attention_heads": 0}, "model-invalid", "num_attention_heads: 0"),
+        ({"vocab_size": 10**4000}, "model-invalid", "vocab_size: 1000"),
+        ({"head_dim": 0}, "model-invalid", "head_dim: 0"),
+        ({"intermediate_size": {"a": 1}}, "model-invalid", "intermediate_size"),
+        ({"max_position_embeddings": "long"}, "model-invalid", "max_position_embeddings"),
+    ],
+)
+def test_a_config_of_no_model(changes: dict[str, Any], code: str, words: str, tmp_path: Path) -> None:
+    folder = hub_folders.folder(tmp_path / "model")
+    path = folder / "config.json"
+    path.write_text(json.dumps(json.loads(path.read_text()) | changes))
+    with pytest.raises(GalleyError) as caught:
+        resolve(str(folder))
+    assert (caught.value.code, words in caught.value.render()) == (code, True), caught.value.render()
+    assert str(folder) in caught.value.message
+    assert len(caught.value.render()) < 500
+
+
+def test_families_are_those_that_transformers_knows() -> None:
+    from transformers import CONFIG_MAPPING
+
+    assert known_families() >= set(CONFIG_MAPPING.keys())
+
+
+def test_families_are_listed_without_importing_anything() -> None:
+    code = (
+        "import sys; from galley.models.config_check import known_families as known; "
+        "print(len(known()), 'transformers' in sys.modules)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    count, imported = done.stdout.split()
+    assert (int(count) > 100, imported) == (True, "False")
 
 
 def test_encoder_decoders_are_refused() -> None:

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from galley.base import GalleyError
+from galley.models.config_check import check_family, check_size
 from galley.models.safetensors_header import WeightSummary, summarise
 from galley.models.spec import ModelKind, ModelSpec
 
@@ -29,6 +30,8 @@ _NAMES: dict[str, tuple[str, ...]] = {
     "num_experts": ("num_local_experts", "num_experts", "n_routed_experts"),
     "num_experts_per_token": ("num_experts_per_tok", "num_experts_per_token", "moe_topk"),
 }
+_LEAST = {"max_positions": -1, "intermediate_size": 0, "num_experts": 0, "num_experts_per_token": 0}
+"""Sizes that may be nothing, and positions that may be without end; of all others there is at least one."""
 
 
 def read_folder(folder: Path, *, reference: str, source: str) -> ModelSpec:
@@ -75,7 +78,7 @@ def read_json(path: Path) -> dict[str, Any]:
         raise GalleyError(
             "model-invalid", f"{path.parent} has no {path.name}", hint="a model folder is in hub layout"
         ) from None
-    except (ValueError, OSError) as error:
+    except (ValueError, OSError, RecursionError) as error:
         raise GalleyError("model-invalid", f"{path} cannot be read: {error}", hint="fetch the model again") from None
     if not isinstance(value, dict):
         raise GalleyError("model-invalid", f"{path} is not a JSON object", hint="fetch the model again")
@@ -100,8 +103,15 @@ def spec_from_config(
         folder: hub-layout folder, when the weights are there.
         weights: what the weight headers say; counted from the config when None.
         has_chat_template: whether the tokenizer brings one.
+
+    Raises:
+        GalleyError: `model-invalid` when its numbers can be of no model, `model-unsupported` for a family that nobody
+            can build.
     """
+    check_family(config, reference)
     text = {**config, **config["text_config"]} if isinstance(config.get("text_config"), dict) else dict(config)
+    for field, names in {**_NAMES, "head_dim": ("head_dim",)}.items():
+        check_size(text, names, reference, least=_LEAST.get(field, 1))
     numbers = {field: _number(text, names) for field, names in _NAMES.items()}
     heads = numbers["num_heads"]
     numbers["num_kv_heads"] = numbers["num_kv_heads"] or (1 if text.get("multi_query") else heads)
