@@ -253,6 +253,42 @@ class Parrot:
         return Parrot()
 
 
+@pytest.mark.parametrize(
+    ("option", "values"),
+    [
+        ("--temperature", ["nan", "-1", "inf", "-inf", "101", "warm"]),
+        ("--max-new-tokens", ["0", "-5", "1.5", "many", str(10**30)]),
+        ("--seed", ["-1", str(2**63), "x"]),
+    ],
+)
+def test_chat_refuses_numbers_that_mean_nothing(option: str, values: list[str], galley: Galley) -> None:
+    for value in values:
+        outcome = galley("chat", "faq-1", "hi", option, value)
+        assert (outcome.code, outcome.out) == (2, "")
+        assert outcome.err.startswith(f"error[usage]: argument {option}: ")
+        assert f"{value} is not allowed" in outcome.err.replace("'", "")
+        assert "number from" in outcome.err
+
+
+def test_a_piped_conversation_goes_on_after_a_question_that_is_too_long(
+    galley: Galley, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Short(Parrot):
+        def ask(self, text: str) -> Iterator[str]:
+            if len(text) > 5:
+                raise GalleyError("prompt-too-long", "7 tokens leave no room", hint="shorten it")
+            yield from super().ask(text)
+
+    monkeypatch.setitem(vars(generate), "open_chat", lambda reference, **rest: Short())
+    monkeypatch.setattr("sys.stdin", io.StringIO("a\nmuch too long\nb\n"))
+    outcome = galley("chat", "faq-1")
+    assert outcome.out == "1: a\n2: b\n"
+    assert outcome.err == "error[prompt-too-long]: 7 tokens leave no room\nhint: shorten it\n"
+    assert outcome.code == 2
+    assert "error[prompt-too-long]" in galley("chat", "faq-1", "much too long").err
+    assert "error[usage]: the question is not UTF-8 text" in galley("chat", "faq-1", "\udcff").err
+
+
 def test_chat_answers_one_question_or_a_stream_of_them(galley: Galley, monkeypatch: pytest.MonkeyPatch) -> None:
     seen: dict[str, Any] = {}
 

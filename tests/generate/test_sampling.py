@@ -16,6 +16,12 @@ from galley.generate.sampling import choose, filtered, penalised, uniform
 pytestmark = pytest.mark.unit
 
 
+@pytest.mark.parametrize("temperature", [0.0, 1e-45, 1e-20, 1e-7, 1e-5])
+def test_a_temperature_near_0_takes_the_likeliest(temperature: float) -> None:
+    logits = torch.tensor([[1e4, -3e4, 9e3], [0.0, 5.0, -1.0]])
+    assert choose(logits, Sampling(temperature=temperature), [(0, 0), (1, 0)], [[], []]) == [0, 1]
+
+
 def _logits(seed: int, rows: int = 5, vocab: int = 40) -> torch.Tensor:
     return torch.randn(rows, vocab, generator=torch.Generator().manual_seed(seed)) * 3
 

@@ -7,17 +7,18 @@ import json
 import os
 import shutil
 import sys
-from argparse import ArgumentParser, Namespace
+from argparse import ArgumentParser, ArgumentTypeError, Namespace
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 if TYPE_CHECKING:
     from galley.base import Observer
     from galley.recipe import Recipe
 
+T = TypeVar("T", int, float)
 Group = Literal["train", "use", "prepare", "about"]
 
 
@@ -99,6 +100,28 @@ def watching(args: Namespace) -> Iterator[Observer]:
         yield watcher
     finally:
         watcher.close()
+
+
+def number(kind: type[T], least: float, most: float) -> Callable[[str], T]:
+    """The type of a numeric argument, for argparse.
+
+    Args:
+        kind: int or float.
+        least: the smallest value that is allowed.
+        most: the largest one.
+    """
+    words = f"a {'whole ' if kind is int else ''}number from {least:,} to {most:,}"
+
+    def parse(text: str) -> T:
+        try:
+            value = kind(text)
+        except ValueError:
+            raise ArgumentTypeError(f"{text!r} is not allowed; expected {words}") from None
+        if not least <= value <= most:  # true of no NaN
+            raise ArgumentTypeError(f"{text} is not allowed; expected {words}")
+        return value
+
+    return parse
 
 
 def say(kind: str, message: str) -> None:

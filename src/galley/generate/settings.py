@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
+_COLDEST = 1e-6
 Finish = Literal["stop", "length"]
 
 
@@ -36,8 +37,8 @@ class Sampling:
 
     @property
     def greedy(self) -> bool:
-        """Whether the likeliest token is always taken."""
-        return self.temperature == 0.0
+        """Whether the likeliest token is always taken: below this, no score divided by the temperature is finite."""
+        return self.temperature < _COLDEST
 
 
 @dataclass(frozen=True)

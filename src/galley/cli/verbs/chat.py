@@ -6,7 +6,8 @@ import sys
 from argparse import ArgumentParser, Namespace
 from typing import TYPE_CHECKING
 
-from galley.cli.verb import Verb, runs_argument, say
+from galley.base import GalleyError
+from galley.cli.verb import Verb, number, runs_argument, say
 
 if TYPE_CHECKING:
     from galley.generate import ChatSession
@@ -16,9 +17,15 @@ def _arguments(parser: ArgumentParser) -> None:
     parser.add_argument("model", metavar="RUN|MODEL", help="a run, or any model that a recipe can name")
     parser.add_argument("question", metavar="QUESTION", nargs="?", help="ask this once, and print the answer")
     parser.add_argument("--system", metavar="TEXT", help="system message")
-    parser.add_argument("--temperature", type=float, default=0.0, help="0, the default, takes the likeliest token")
-    parser.add_argument("--max-new-tokens", type=int, default=256, help="longest answer, in tokens (256)")
-    parser.add_argument("--seed", type=int, default=0, help="of sampling, when the temperature is above 0")
+    parser.add_argument(
+        "--temperature", type=number(float, 0, 100), default=0.0, help="0, the default, takes the likeliest token"
+    )
+    parser.add_argument(
+        "--max-new-tokens", type=number(int, 1, 1_000_000), default=256, help="longest answer, in tokens (256)"
+    )
+    parser.add_argument(
+        "--seed", type=number(int, 0, 2**63 - 1), default=0, help="of sampling, when the temperature is above 0"
+    )
     runs_argument(parser)
 
 
@@ -30,12 +37,17 @@ def _run(args: Namespace) -> int:
     interactive = sys.stdin.isatty()
     if interactive:
         print("empty line or Ctrl-D ends, /new starts over", file=sys.stderr)
+    code = 0
     while (question := _read(interactive)) is not None:
         if question == "/new":
             session = session.restarted()
-        else:
+            continue
+        try:
             _answer(session, question)
-    return 0
+        except GalleyError as error:  # of this question; the conversation goes on with the next one
+            print(error.render(), file=sys.stderr, flush=True)
+            code = 0 if interactive else int(error.exit)
+    return code
 
 
 def _session(args: Namespace) -> ChatSession:
@@ -51,10 +63,14 @@ def _read(interactive: bool) -> str | None:
         line = input("> ") if interactive else sys.stdin.readline()
     except EOFError:
         return None
+    except UnicodeDecodeError as error:
+        raise GalleyError("usage", f"a question is not UTF-8 text ({error})", hint="save it as UTF-8") from error
     return line.strip() or None
 
 
 def _answer(session: ChatSession, question: str) -> None:
+    if any("\ud800" <= sign <= "\udfff" for sign in question):  # how Python passes on bytes that are no text
+        raise GalleyError("usage", "the question is not UTF-8 text", hint="type it, or save it as UTF-8")
     for piece in session.ask(question):
         print(piece, end="", flush=True)
     print()
