@@ -256,7 +256,7 @@ class Parrot:
 @pytest.mark.parametrize(
     ("option", "values"),
     [
-        ("--temperature", ["nan", "-1", "inf", "-inf", "101", "warm"]),
+        ("--temperature", ["nan", "-1", "inf", "101", "warm"]),
         ("--max-new-tokens", ["0", "-5", "1.5", "many", str(10**30)]),
         ("--seed", ["-1", str(2**63), "x"]),
     ],

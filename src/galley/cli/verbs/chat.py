@@ -17,15 +17,10 @@ def _arguments(parser: ArgumentParser) -> None:
     parser.add_argument("model", metavar="RUN|MODEL", help="a run, or any model that a recipe can name")
     parser.add_argument("question", metavar="QUESTION", nargs="?", help="ask this once, and print the answer")
     parser.add_argument("--system", metavar="TEXT", help="system message")
-    parser.add_argument(
-        "--temperature", type=number(float, 0, 100), default=0.0, help="0, the default, takes the likeliest token"
-    )
-    parser.add_argument(
-        "--max-new-tokens", type=number(int, 1, 1_000_000), default=256, help="longest answer, in tokens (256)"
-    )
-    parser.add_argument(
-        "--seed", type=number(int, 0, 2**63 - 1), default=0, help="of sampling, when the temperature is above 0"
-    )
+    heat, length, seed = number(float, 0, 100), number(int, 1, 1_000_000), number(int, 0, 2**63 - 1)
+    parser.add_argument("--temperature", type=heat, default=0.0, help="0, the default, takes the likeliest token")
+    parser.add_argument("--max-new-tokens", type=length, default=256, help="longest answer, in tokens (256)")
+    parser.add_argument("--seed", type=seed, default=0, help="of sampling, when the temperature is above 0")
     runs_argument(parser)
 
 
