@@ -9,11 +9,13 @@ import pytest
 import torch
 from transformers import BertConfig, BertForSequenceClassification, LlamaConfig, LlamaForSequenceClassification
 
+from galley.base import GalleyError
 from galley.data.batch import LabelledBatch
 from galley.data.examples import Labelled
 from galley.data.labelled import ArraySamples, TextSamples, labelled_samples
 from galley.methods.classify import Classify, ClassifyConfig
 from galley.models import resolve, user_module
+from galley.models.base import ModelSettings
 from galley.models.classifier import Classifier
 from galley.models.spec import ModelSpec
 
@@ -87,8 +89,6 @@ def test_loss_is_a_sum_over_rows(parts: list[list[int]]) -> None:
 
 
 def test_a_mixed_or_unknown_row_is_named() -> None:
-    from galley.base import GalleyError
-
     image = np.zeros((1, 2, 2), dtype=np.float32)
     with pytest.raises(GalleyError, match="row 2 has the class 'bat'") as caught:
         labelled_samples([Labelled(image, "cat"), Labelled(image, "bat")], LABELS, tokenizer=None, max_length=8)
@@ -130,3 +130,80 @@ def test_the_builtin_net_takes_any_image(shape: tuple[int, ...]) -> None:
     scores = net(images)
     assert scores.shape == (2, 4)
     torch.testing.assert_close(net(images[:1]), scores[:1], rtol=1e-4, atol=1e-5)
+
+
+def _module(body: str) -> str:
+    return f"import torch\nfrom torch import nn\n\nclass Net(nn.Module):\n{body}\n"
+
+
+GOOD = """
+    def __init__(self, num_classes: int):
+        super().__init__()
+        self.norm = nn.BatchNorm1d(4)
+        self.layer = nn.Linear(4, num_classes)
+        self.drop = nn.Dropout(0.5)
+
+    def forward(self, x):
+        return self.layer(self.drop(self.norm(x.flatten(1))))
+"""
+RESULT = "return self.layer(self.drop(self.norm(x.flatten(1))))"
+
+
+def _built(source: str, tmp_path: Path) -> Classifier:
+    path = tmp_path / "net.py"
+    path.write_text(_module(source))
+    settings = ModelSettings(
+        precision="fp32", device="cpu", tuning="full", labels=LABELS, input_shape=(1, 2, 2), tokenizer=None
+    )
+    return Classify(ClassifyConfig()).build(resolve(f"{path}:Net"), settings, lambda kind, message: None)
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "words"),
+    [
+        (
+            "nn.Linear(4,",
+            "nn.Linear(9,",
+            "fails on rows of the shape [1, 2, 2] (a batch of 2 is [2, 1, 2, 2]): Runtime",
+        ),
+        ("(4, num_classes)", "(4, 2)", "gave a tensor [2, 2] of float32 for rows"),
+        ("(4, num_classes)", "(4, num_classes + 1)", "gave a tensor [2, 4] of float32 for rows"),
+        (RESULT, RESULT + ", x", "gave a tuple of 2 items for rows"),
+        (RESULT, RESULT + ".argmax(1)", "gave a tensor [2] of int64"),
+        (RESULT, RESULT + ".detach()", "that no parameter has a part in"),
+        (RESULT, "return None", "gave a NoneType"),
+        (RESULT, "return {}['scores']", "KeyError: 'scores'"),
+        (
+            RESULT,
+            "raise ValueError",
+            "(a batch of 2 is [2, 1, 2, 2]): ValueError;",
+        ),
+        ("forward(self, x)", "forward(self, x, mask)", "TypeError"),
+    ],
+)
+def test_a_module_that_does_not_score_the_classes(old: str, new: str, words: str, tmp_path: Path) -> None:
+    assert old in GOOD
+    with pytest.raises(GalleyError) as caught:
+        _built(GOOD.replace(old, new), tmp_path)
+    assert caught.value.code == "model-invalid"
+    assert words in caught.value.message
+    assert "expected [B, 3] floats" in caught.value.message
+    assert "net.py:Net" in caught.value.message
+
+
+def test_a_module_without_parameters(tmp_path: Path) -> None:
+    with pytest.raises(GalleyError, match="has no parameters to train") as caught:
+        _built("    def forward(self, x):\n        return x.flatten(1)[:, :3]", tmp_path)
+    assert caught.value.code == "model-invalid"
+
+
+def test_the_trial_pass_leaves_no_trace(tmp_path: Path) -> None:
+    torch.manual_seed(3)
+    before = torch.get_rng_state()
+    module = _built(GOOD, tmp_path).module
+    assert torch.equal(torch.get_rng_state(), before)
+    assert torch.equal(module.norm.running_mean, torch.zeros(4))
+    assert int(module.norm.num_batches_tracked) == 0
+    assert all(weight.grad is None for weight in module.parameters())
+    again = user_module(tmp_path / "net.py", "Net", {"num_classes": 3}, seed=0)
+    assert all(torch.equal(mine, theirs) for mine, theirs in zip(module.parameters(), again.parameters(), strict=True))

@@ -9,6 +9,7 @@ from galley.models import adapters
 from galley.models.base import ModelSettings
 from galley.models.loading import LoadPrecision, Note, load
 from galley.models.spec import ModelSpec
+from galley.models.trial_pass import check_class_scores
 
 if TYPE_CHECKING:
     from torch import Tensor, nn
@@ -65,7 +66,7 @@ def classifier(spec: ModelSpec, settings: ModelSettings, note: Note) -> Classifi
     A user's module is built with `num_classes` and `input_shape` if its constructor asks for them.
 
     Raises:
-        GalleyError: from loading and adapting.
+        GalleyError: from loading and adapting; `model-invalid` when a user's module does not score the classes.
     """
     offered = {"num_classes": len(settings.labels), "input_shape": list(settings.input_shape)}
     if spec.source == "file":
@@ -90,6 +91,14 @@ def classifier(spec: ModelSpec, settings: ModelSettings, note: Note) -> Classifi
         seed=settings.seed,
         on_note=note,
     )
+    if spec.kind == "module":
+        check_class_scores(
+            module,
+            spec.reference,
+            row_shape=settings.input_shape,
+            num_classes=len(settings.labels),
+            device=settings.device,
+        )
     return Classifier(spec, module, settings.tokenizer if settings.tokenizer is not None else own, settings.labels)
 
 
