@@ -393,6 +393,7 @@ def test_words_that_cannot_name_anything(key: str, words: str, said: str, tmp_pa
     assert caught.value.code == "recipe-invalid"
     assert f"{key}: " in caught.value.message
     assert said in caught.value.message
+    assert len(caught.value.message) < 500
 
 
 def test_half_a_character_is_refused(tmp_path: Path) -> None:

@@ -73,7 +73,7 @@ def check(document: Document, methods: MethodLookup) -> Recipe:
 def apply_override(document: Document, override: str) -> None:
     """Put `budget.epochs=1` into the document; mistakes are noted in it."""
     key, equals, text = override.partition("=")
-    place = f"override {override}"
+    place = f"override {override if len(override) <= 100 else override[:96] + ' ...'}"
     path: Path = tuple(key.strip().split("."))
     if not equals or "" in path:
         document.places[("", override)] = place
