@@ -69,6 +69,16 @@ def test_a_message_that_fills_the_context_is_refused_and_not_remembered(generato
     assert "".join(session.ask("hi")) is not None
 
 
+def test_nothing_is_forgotten_for_a_message_that_is_refused(generator: Generator) -> None:
+    notes: list[str] = []
+    session = _session(generator, notes)
+    "".join(session.ask("hi"))
+    before = list(session.messages)
+    with pytest.raises(GalleyError, match="the model reads 128 in all"):
+        "".join(session.ask("no " * 200))
+    assert (session.messages, notes) == (before, [])
+
+
 def test_an_abandoned_answer_is_remembered_as_far_as_it_was_said(generator: Generator) -> None:
     session = _session(generator)
     stream = session.ask("hi")

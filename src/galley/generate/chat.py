@@ -53,21 +53,26 @@ class ChatSession:
         """Pieces of the answer as they come. The turn is remembered once the answer is complete or abandoned.
 
         Raises:
-            GalleyError: `prompt-too-long` when this message alone fills the model's context.
+            GalleyError: `prompt-too-long` when this message alone fills the model's context; nothing is forgotten for
+                it, and the conversation can go on.
         """
         if self._template is None:
             encoder = TextEncoder(self._generator.tokenizer)
             prompt = [*encoder.opening_ids, *encoder.encode(text)]
             yield from self._generator.stream(prompt, self._settings)
             return
+        before = list(self.messages)
         self.messages.append(Message("user", text))
         try:
-            prompt = self._fitting_prompt(self._template)
+            prompt, forgotten = self._fitting_prompt(self._template)
             settings = self._generator.with_stop_ids(self._settings, self._template.stop_ids)
             stream = self._generator.stream(prompt, settings)
         except GalleyError:
-            self.messages.pop()
+            self.messages = before
             raise
+        if forgotten:
+            turns = "1 old question and answer is" if forgotten == 1 else f"{forgotten} old questions and answers are"
+            self._on_note("forgotten", f"{turns} forgotten: the model reads {self._generator.context} tokens in all")
         answer = ""
         try:
             for piece in stream:
@@ -82,12 +87,12 @@ class ChatSession:
             self._generator, self._template, settings=self._settings, system=self._system, on_note=self._on_note
         )
 
-    def _fitting_prompt(self, template: Template) -> list[int]:
-        """Ids of the conversation, without its oldest turns where all of it would not fit the context."""
+    def _fitting_prompt(self, template: Template) -> tuple[list[int], int]:
+        """Ids of the conversation without its oldest turns where all of it would not fit, and how many those are."""
         context = self._generator.context
         prompt = template.prompt_ids(self.messages)
         if context is None:
-            return prompt
+            return prompt, 0
         room = context - min(self._settings.max_new_tokens, context // _RESERVED_SHARE)
         first = len(self.messages) - len(self.spoken)
         forgotten = 0
@@ -95,10 +100,7 @@ class ChatSession:
             del self.messages[first : first + 2]
             forgotten += 1
             prompt = template.prompt_ids(self.messages)
-        if forgotten:
-            turns = "1 old question and answer is" if forgotten == 1 else f"{forgotten} old questions and answers are"
-            self._on_note("forgotten", f"{turns} forgotten: the model reads {context} tokens in all")
-        return prompt
+        return prompt, forgotten
 
     @property
     def spoken(self) -> list[Message]:
