@@ -170,6 +170,29 @@ def test_extended_run_goes_on_from_where_it_was(tmp_path: Path) -> None:
         job.extend(longer, ["optimizer.learning_rate=1"])
 
 
+def test_a_finished_run_is_not_resumed(tmp_path: Path) -> None:
+    asked = jobs.recipe("classify", tmp_path)
+    folder = jobs.run(asked, tmp_path / "runs")
+    before = (folder.path / "events.jsonl").read_bytes()
+    with pytest.raises(GalleyError) as caught:
+        jobs.run(asked, tmp_path / "runs", resume=folder.name)
+    assert caught.value.code == "run-exists"
+    assert (folder.path / "events.jsonl").read_bytes() == before
+
+
+def test_images_are_counted_in_rows_and_words_in_tokens(tmp_path: Path) -> None:
+    for task, unit in (("classify", "rows"), ("complete", "tokens")):
+        (tmp_path / task).mkdir()
+        folder = jobs.run(jobs.recipe(task, tmp_path / task), tmp_path / "runs")
+        assert all(f"{unit}_per_second" in line for line in folder.metrics() if "loss" in line)
+
+
+def test_the_reloaded_result_is_what_was_trained_to_the_bit(tmp_path: Path) -> None:
+    folder = jobs.run(jobs.recipe("chat", tmp_path), tmp_path / "runs")
+    reloaded = folder.read_result("parity.json")["reloaded"]
+    assert reloaded == {"max_difference": 0.0, "agreement": 1.0}
+
+
 def test_only_a_finished_run_is_extended(tmp_path: Path) -> None:
     with pytest.raises(GalleyError):
         jobs.run(jobs.recipe("classify", tmp_path), tmp_path, observer=Interrupter(2))
@@ -184,9 +207,10 @@ def test_a_corrected_recipe_takes_the_name_of_a_run_that_learned_nothing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     asked = jobs.recipe("classify", tmp_path)
-    with monkeypatch.context() as patch, pytest.raises(RuntimeError):
+    with monkeypatch.context() as patch:
         patch.setattr(Single, "setup", _fails)
-        jobs.run(asked, tmp_path / "runs")
+        with pytest.raises(RuntimeError):
+            jobs.run(asked, tmp_path / "runs")
     asked["optimizer"] = {"learning_rate": 0.002}
     assert jobs.run(asked, tmp_path / "runs").status() == "done"
     asked["optimizer"] = {"learning_rate": 0.001}
@@ -206,7 +230,8 @@ def test_two_that_start_at_once_get_a_name_each_or_a_lock(
     asked = jobs.recipe("classify", tmp_path)
     if not named:
         del asked["name"]
-    create, others = RunFolder.create, []
+    create = RunFolder.create
+    others: list[RunFolder] = []
 
     def slow(root: Path, name: str, **content: Any) -> RunFolder:
         if not others:  # the other process is a moment faster
@@ -217,8 +242,8 @@ def test_two_that_start_at_once_get_a_name_each_or_a_lock(
     if not named:
         assert jobs.run(asked, tmp_path / "runs").name.endswith("-002")
         return
-    with monkeypatch.context() as patch, pytest.raises(GalleyError) as caught:
-        patch.setattr(lock, "exclusive", _locked)
+    monkeypatch.setattr(lock, "exclusive", _locked)
+    with pytest.raises(GalleyError) as caught:
         jobs.run(asked, tmp_path / "runs")
     assert caught.value.code == "run-locked"
 

@@ -89,7 +89,7 @@ def extend(folder: RunFolder, overrides: Sequence[str], *, observer: Observer | 
         observer: is told of progress.
 
     Raises:
-        GalleyError: `run-unfinished`, or `plan-contradiction` when something else is changed or the budget does not grow.
+        GalleyError: `run-unfinished`; `plan-contradiction` when something else is changed or the budget does not grow.
     """
     if folder.status() != "done":
         raise GalleyError(
@@ -185,15 +185,12 @@ def _find_unfinished(asked: Recipe, root: Path, resume: str) -> RunFolder | None
     if resume == "never":
         return None
     if resume != "auto":
-        return _same_recipe(runs.find_run(root, resume), asked)
+        return _same_recipe(_not_done(runs.find_run(root, resume)), asked)
     if asked.name is not None:
         path = root / asked.name
         if not path.exists():
             return None
-        folder = runs.RunFolder.open(path)
-        if folder.status() == "done":
-            hint = f"galley extend {asked.name} budget.epochs=+1 trains it longer; else give another name"
-            raise GalleyError("run-exists", f"the run {asked.name} is already finished", hint=hint)
+        folder = _not_done(runs.RunFolder.open(path))
         if folder.recipe() != recipe.dump(asked) and folder.is_blank():
             folder.discard()  # a mistake was corrected before anything was learned
             return None
@@ -201,6 +198,13 @@ def _find_unfinished(asked: Recipe, root: Path, resume: str) -> RunFolder | None
     text = recipe.dump(asked)
     open_runs = (f for f in reversed(runs.list_runs(root)) if f.status() in ("interrupted", "failed", "new"))
     return next((folder for folder in open_runs if folder.recipe() == text), None)
+
+
+def _not_done(folder: RunFolder) -> RunFolder:
+    if folder.status() == "done":
+        hint = f"galley extend {folder.name} budget.epochs=+1 trains it longer; else give another name"
+        raise GalleyError("run-exists", f"the run {folder.name} is already finished", hint=hint)
+    return folder
 
 
 def _same_recipe(folder: RunFolder, asked: Recipe) -> RunFolder:
@@ -293,6 +297,7 @@ def _train(
             stopped = work.run()
             _say_stopped(stopped, work)
             work.load_best()
+            model.release()
             _save(work, inputs)
             return evaluate.record(model.module, inputs.tokenizer, inputs.dataset.held_out, device=decided.device)
         finally:

@@ -162,7 +162,7 @@ class Training:
             "loss": result.loss,
             "learning_rate": rate,
             "grad_norm": result.grad_norm,
-            "tokens_per_second": result.num_tokens / seconds,
+            f"{'rows' if self.model.tokenizer is None else 'tokens'}_per_second": result.num_tokens / seconds,
             "memory_bytes": self.engine.peak_memory(),
             **result.metrics,
         }

@@ -74,16 +74,19 @@ def test_earlier_work_of_a_resumed_run_is_not_counted_as_speed() -> None:
     stream, clock = io.StringIO(), Clock()
     plain = PlainConsole(stream, seconds=0, clock=clock)
     plain.phase("train", total=1000, done=990)
-    clock.now += 2
-    plain.advance(1)
-    assert stream.getvalue().splitlines()[-1].endswith(": 18 s left")
+    clock.now += 6
+    plain.advance(3)
+    assert stream.getvalue().splitlines()[-1].endswith(": 14 s left")
 
 
 def test_a_time_limit_ends_the_wait_sooner() -> None:
     stream, clock = io.StringIO(), Clock()
     plain = PlainConsole(stream, seconds=0, clock=clock)
     plain.phase("train", total=1000, seconds=60)
-    clock.now += 10
+    clock.now += 5
+    plain.advance(2)
+    assert "left" not in stream.getvalue()  # the first steps say nothing yet about the pace
+    clock.now += 5
     plain.advance(1)
     assert stream.getvalue().splitlines()[-1].endswith(": 50 s left")
 

@@ -40,6 +40,9 @@ class Toy:
     spec: ModelSpec = field(default_factory=lambda: ModelSpec("toy", "module", "toy"))
     tokenizer: Any = None
 
+    def release(self) -> None:
+        """Nothing to give back."""
+
     def loss(self, batch: Rows) -> Loss:
         """Squared error, summed over rows."""
         error = (self.module(batch.x_BI).float() - batch.y_BO) ** 2

@@ -80,10 +80,14 @@ def test_both_models_answer_as_transformers_does(tmp_path: Path, tuning: str) ->
     assert "not better" in verdict.sentence
 
 
-def test_fewer_rows_can_be_asked_for(tmp_path: Path) -> None:
+def test_fewer_rows_are_a_look_that_leaves_the_verdict_of_record(tmp_path: Path) -> None:
     made = make_run(tmp_path, chat_rows(tmp_path / "rows.jsonl"))
+    verdict = judge(made.folder)
+    answers = _answers(made.folder)
     assert judge(made.folder, rows=5).n == 5
-    assert len(_answers(made.folder)) == 5
+    assert _answers(made.folder) == answers
+    assert Verdict.model_validate(made.folder.read_result("verdict.json")) == verdict
+    assert [event["kind"] for event in made.folder.events()].count("judged") == 1
 
 
 def _token_loss(module: Any, made: Made, example: Any) -> tuple[float, int]:
@@ -252,5 +256,5 @@ def test_the_card_says_what_it_is_and_names_no_folder_of_this_machine(tmp_path: 
         "---\nlibrary_name: peft\npipeline_tag: text-generation\ntags: [galley, sft, lora]\n---\n# run\n"
     )
     assert verdict.sentence in card
-    assert "PeftModel.from_pretrained" in card
+    assert 'galley.Run.open("runs/run").load()' in card  # only Galley finds this base
     assert str(tmp_path) not in card

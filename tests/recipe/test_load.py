@@ -3,11 +3,12 @@ from __future__ import annotations
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from conftest import Golden
-from galley.base import GalleyError
+from galley.base import GalleyError, Registry
 from galley.recipe import Recipe, load
 from galley.recipe.expected import members_of, section_of
 from galley.recipe.names import NAMED
@@ -359,7 +360,8 @@ def test_names_are_those_of_the_real_registries() -> None:
     from galley import engines, runs
     from galley.evaluate.scorers import SCORERS
 
-    for mine, theirs in zip(NAMED.values(), (engines.registry, SCORERS, runs.SINKS), strict=True):
+    registries: tuple[Registry[Any], ...] = (engines.registry, SCORERS, runs.SINKS)
+    for mine, theirs in zip(NAMED.values(), registries, strict=True):
         assert (mine.package, mine.attribute, mine.kind) == (theirs.package, theirs.attribute, theirs.kind)
 
 

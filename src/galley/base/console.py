@@ -14,7 +14,9 @@ if TYPE_CHECKING:
     from rich.progress import Progress, TaskID
 
 SECONDS_BETWEEN_LINES = 5.0
-SHOWN = ("loss", "held_out_loss", "accuracy", "tokens_per_second", "memory_bytes")
+_FEW = 3
+"""Units whose pace says nothing yet: the first ones are slower."""
+SHOWN = ("loss", "held_out_loss", "accuracy", "tokens_per_second", "rows_per_second", "memory_bytes")
 """Facts worth a place in a progress line, in this order; JSON lines carry all of them."""
 
 
@@ -65,7 +67,7 @@ class _Count:
 
     def seconds_left(self, now: float) -> float | None:
         new = self.done - self.before
-        if self.total is None or new <= 0:
+        if self.total is None or new < max(1, min(_FEW, self.total - self.before)):
             return None
         left = (now - self.started) / new * (self.total - self.done)
         return max(0.0, left if self.ends is None else min(left, self.ends - now))

@@ -52,8 +52,9 @@ def _front_matter(run: FinishedRun) -> Iterator[str]:
     yield "---"
     if _is_hub_name(run.asked.model):
         yield f"base_model: {run.asked.model}"
-    yield f"library_name: {'peft' if is_adapter else 'transformers'}"
-    yield f"pipeline_tag: {'text-classification' if run.asked.task == 'classify' else 'text-generation'}"
+    if run.contestants.tuned.spec.kind != "module":
+        yield f"library_name: {'peft' if is_adapter else 'transformers'}"
+        yield f"pipeline_tag: {'text-classification' if run.asked.task == 'classify' else 'text-generation'}"
     yield f"tags: [galley, {run.plan.method}, {run.plan.tuning}]"
     yield "---"
 
@@ -146,8 +147,7 @@ def _use(run: FinishedRun) -> Iterator[str]:
         yield "```python"
         yield "import galley"
         yield ""
-        yield "# your own class, with the trained weights"
-        yield f'module, _ = galley.Run.open("runs/{run.folder.name}").load()'
+        yield f'module, tokenizer = galley.Run.open("runs/{run.folder.name}").load()'
         yield "```"
         yield ""
     else:
@@ -160,11 +160,11 @@ def _use(run: FinishedRun) -> Iterator[str]:
 
 
 def _code(run: FinishedRun) -> list[str]:
-    """Lines that load and run the result without Galley; none for a user's own module."""
+    """Lines that load and run the result without Galley; none where only Galley can find the parts."""
     spec = run.contestants.tuned.spec
-    if spec.kind == "module":
-        return []
     is_adapter = run.contestants.is_adapter
+    if spec.kind == "module" or (is_adapter and not _is_hub_name(run.asked.model)):
+        return []
     folder = "adapter" if is_adapter else "model"
     kind = "AutoModelForSequenceClassification" if run.asked.task == "classify" else "AutoModelForCausalLM"
     lines = [
@@ -173,9 +173,11 @@ def _code(run: FinishedRun) -> list[str]:
         f'tokenizer = AutoTokenizer.from_pretrained("{folder}")',
     ]
     if is_adapter:
-        base = run.asked.model if _is_hub_name(run.asked.model) else "PATH/TO/BASE"
         lines.insert(0, "from peft import PeftModel")
-        lines += [f'base = {kind}.from_pretrained("{base}")', 'model = PeftModel.from_pretrained(base, "adapter")']
+        lines += [
+            f'base = {kind}.from_pretrained("{run.asked.model}")',
+            'model = PeftModel.from_pretrained(base, "adapter")',
+        ]
     else:
         lines.append(f'model = {kind}.from_pretrained("model")')
     if run.asked.task == "chat":
@@ -197,9 +199,12 @@ def _code(run: FinishedRun) -> list[str]:
 def _limits(run: FinishedRun) -> Iterator[str]:
     yield "## Limits"
     yield ""
-    yield "It was judged only on rows held out from the same data: other questions may fare better or worse."
-    yield "What the base model gets wrong, forgets or should not say, this model may too. Licence and terms are those"
-    yield "of the base model and of the data."
+    yield "It was judged only on rows held out from the same data: other rows may fare better or worse."
+    if run.contestants.tuned.spec.kind == "module":
+        yield "Licence and terms are those of the data and of the module's author."
+    else:
+        yield "What the base model gets wrong, forgets or should not say, this model may too."
+        yield "Licence and terms are those of the base model and of the data."
     yield ""
 
 

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from galley import models
 from galley.models.fused_lora import fuse_lora
+from galley.models.fused_norm import fuse_norms
 
 if TYPE_CHECKING:
     from torch import nn
@@ -66,8 +67,9 @@ class Contestants:
         if tokenizer is None and (folder.result / "model" / "tokenizer_config.json").is_file():
             tokenizer = models.load_tokenizer(folder.result / "model")
         self.is_adapter = loaded.is_adapter
-        if loaded.is_adapter:
-            fuse_lora(loaded.module)
+        # as in training, so that both are rounded alike
+        fuse_lora(loaded.module)
+        fuse_norms(loaded.module)
         self.tuned = Contestant(loaded.module, tokenizer, loaded.spec, loaded.labels or labels)
 
     @property

@@ -21,18 +21,21 @@ def judge(folder: RunFolder, *, observer: Observer | None = None, rows: int | No
     Args:
         folder: a finished run.
         observer: is told of progress.
-        rows: held-out rows to use; as in the recipe when left out.
+        rows: held-out rows to use, for a look: nothing is stored then. As in the recipe when left out.
 
     Raises:
         GalleyError: `run-unfinished` without a result, `data-empty` without held-out rows.
     """
     run = FinishedRun.open(folder, observer or SilentObserver())
-    verdict = judge_run(run, rows or run.asked.evaluate.rows)
+    if rows is not None:
+        return judge_run(run, rows, store=False)
+    verdict = judge_run(run, run.asked.evaluate.rows)
     write_card(run, verdict)
+    folder.event("judged", f"again, on {verdict.n} held-out rows")
     return verdict
 
 
-def judge_run(run: FinishedRun, rows: int) -> Verdict:
+def judge_run(run: FinishedRun, rows: int, *, store: bool = True) -> Verdict:
     """`judge` for a run that is open; the card is left to the caller."""
     started = time.perf_counter()
     name, scorer = choose_scorer(run.asked.evaluate.scorer, run.dataset)
@@ -53,6 +56,8 @@ def judge_run(run: FinishedRun, rows: int) -> Verdict:
         notes=trial.notes,
         seconds=round(time.perf_counter() - started, 2),
     )
+    if not store:
+        return verdict
     lines = (json.dumps(row.as_answer().model_dump(), ensure_ascii=False) for row in scored)
     write_bytes(run.folder.result / "answers.jsonl", "".join(f"{line}\n" for line in lines).encode())
     run.folder.write_result("verdict.json", verdict.model_dump(mode="json"))

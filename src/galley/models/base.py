@@ -22,6 +22,9 @@ class Model(Protocol):
     tokenizer: Any
     """A transformers tokenizer, or None for models without text."""
 
+    def release(self) -> None:
+        """Training is over: the module holds its weights as if nothing had been done to make it faster."""
+
 
 class LanguageModel(Model, Protocol):
     """A causal language model over packed documents."""

@@ -38,6 +38,9 @@ class Classifier:
                 inner.config.pad_token_id = tokenizer.pad_token_id
         self._inner = inner
 
+    def release(self) -> None:
+        """Nothing to give back."""
+
     def class_logits(self, batch: LabelledBatch) -> Tensor:
         """Scores of the classes, [B, C] float32."""
         if self.spec.kind == "module":

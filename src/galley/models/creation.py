@@ -56,4 +56,6 @@ def create(
     module.generation_config = GenerationConfig(
         bos_token_id=config.bos_token_id, eos_token_id=config.eos_token_id, pad_token_id=config.pad_token_id
     )
-    return module.to(torch_dtype(precision)).eval()  # type: ignore[no-any-return]
+    for parameter in module.parameters():  # and no buffer: rotary frequencies stay float32, as in every loaded model
+        parameter.data = parameter.data.to(torch_dtype(precision))
+    return module.eval()  # type: ignore[no-any-return]

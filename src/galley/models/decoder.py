@@ -12,7 +12,7 @@ from galley.models.fused_lora import fuse_lora
 from galley.models.fused_norm import fuse_norms
 from galley.models.heads import find_head
 from galley.models.layer_tricks import checkpoint_layers, compile_layers
-from galley.models.layout_choice import choose_layouts
+from galley.models.layout_choice import choose_layouts, forget_documents
 from galley.models.layouts import Packed
 from galley.models.network import Network
 from galley.models.padding import filled
@@ -64,6 +64,10 @@ class Decoder:
             checkpoint_layers(network, on_note)
         if compile == "block":
             compile_layers(network, on_note)
+
+    def release(self) -> None:
+        """The module attends as it did when it was loaded."""
+        forget_documents(Network(self.module))
 
     def token_logprobs(self, batch: TokenBatch) -> Tensor:
         """Give log p(target | its document so far) for every target, [N] float32, differentiable."""

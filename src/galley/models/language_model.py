@@ -80,8 +80,11 @@ def _faster(general: LanguageModel, settings: ModelSettings, note: Note) -> Lang
         return general
     difference, allowed = disagreement(fast, general)
     if not difference <= allowed:
-        fast.release()
+        fast.unlink()
         note("fallback", f"the fast path differs by {difference:.1g} from the general one, which is used instead")
         return general
-    note("model", f"runs on the fast path; it differs by {difference:.1g} from the general one")
+    note(
+        "model",
+        f"runs on the fast path, which agrees with the general one ({difference:.1g} apart, {allowed:.1g} is rounding)",
+    )
     return fast

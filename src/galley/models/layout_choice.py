@@ -82,6 +82,14 @@ def _tell_documents(network: Network, works: Callable[[], bool]) -> bool:
     return False
 
 
+def forget_documents(network: Network) -> None:
+    """Switch a model that was switched to attention per document back to SDPA."""
+    inner = network.inner
+    if isinstance(inner, PreTrainedModel) and inner.config._attn_implementation == document_attention.NAME:
+        with _quiet("transformers"):
+            inner.set_attn_implementation("sdpa")
+
+
 @contextmanager
 def _quiet(logger_name: str) -> Iterator[None]:
     logger = logging.getLogger(logger_name)

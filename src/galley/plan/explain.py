@@ -134,11 +134,14 @@ def _time(plan: Plan, page: _Page) -> Iterator[str]:
         unit = "rows"
         yield from page.fields("training", "unknown", "the work of this model shows at the first step")
     estimate = "" if plan.exact or unit == "rows" else ", estimated from characters"
-    batch = plan.batch
+    steps, epochs, most = plan.steps, plan.epochs, ""
+    if plan.minutes and likely > 0:
+        share = min(1.0, plan.minutes * 60 * likely / max(1.0, plan.tokens * epochs))
+        steps, epochs, most = round(steps * share), epochs * share, f"; {steps:,} at most"
     yield from page.fields(
-        "steps", f"{plan.steps:,}", f"of {batch.global_batch_rows} rows each, {plan.epochs:g} epochs"
+        "steps", f"{steps:,}", f"of {plan.batch.global_batch_rows} rows each, {epochs:.3g} epochs{most}"
     )
-    yield from page.fields(unit, format_count(plan.tokens * plan.epochs), f"{plan.tokens:,} an epoch{estimate}")
+    yield from page.fields(unit, format_count(plan.tokens * epochs), f"{plan.tokens:,} an epoch{estimate}")
     if plan.predicted.disk_bytes:
         disk = format_bytes(plan.predicted.disk_bytes)
         yield from page.fields("disk", disk, "checkpoints that are kept, and the result")
@@ -155,7 +158,7 @@ def _quality(plan: Plan, page: _Page) -> Iterator[str]:
     )
     betas = " and ".join(f"{beta:g}" for beta in optimizer.betas)
     clip = f"gradients clipped at {optimizer.clip:g}" if optimizer.clip else "no clipping"
-    warmup = f"warm-up over {optimizer.warmup_steps:,} steps"
+    warmup = f"warm-up over {100 * optimizer.warmup_steps / plan.steps:.2g} % of the steps"
     decay = f"weight decay {optimizer.weight_decay:g}, betas {betas}"
     yield from page.fields(
         optimizer.name, f"{optimizer.learning_rate:g}", f"{optimizer.schedule}, {warmup}, {decay}, {clip}"

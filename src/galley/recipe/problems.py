@@ -86,5 +86,7 @@ def raise_all(lines: list[str], name: str) -> None:
     count = "1 mistake" if len(lines) == 1 else f"{len(lines)} mistakes"
     listing = "\n".join(f"  {line}" for line in lines)
     raise GalleyError(
-        "recipe-invalid", f"{count} in {name}\n{listing}", hint="`galley schema` lists every key with what it takes"
+        "recipe-invalid",
+        f"{count} in {name}\n{listing}",
+        hint="`galley schema --keys` lists every key with what it takes",
     )

@@ -276,19 +276,14 @@ def find_run(root: Path, run: str) -> RunFolder:
 def _unwritable_is_an_error(root: Path) -> Iterator[None]:
     try:
         yield
-    except (PermissionError, NotADirectoryError, FileExistsError) as error:
-        reason = error
     except OSError as error:
-        if error.errno != errno.EROFS:
+        if error.errno not in (errno.EROFS, errno.EACCES, errno.EPERM, errno.ENOTDIR, errno.EEXIST):
             raise
-        reason = error
-    else:
-        return
-    raise GalleyError(
-        "run-folder",
-        f"runs cannot be written to {root}: {(reason.strerror or type(reason).__name__).lower()}",
-        hint="name another folder with --runs DIR",
-    )
+        raise GalleyError(
+            "run-folder",
+            f"runs cannot be written to {root}: {(error.strerror or type(error).__name__).lower()}",
+            hint="name another folder with --runs DIR",
+        ) from None
 
 
 def free_name(root: Path, stem: str) -> str:

@@ -81,7 +81,8 @@ def module_of(family: str, dtype: torch.dtype = torch.float32, **changes: Any) -
 
 
 def fast_of(module: nn.Module, **changes: Any) -> FastLlama:
-    fast = FastLlama.build(cast(LanguageModel, SimpleNamespace(spec=None, module=module, tokenizer=None)), **changes)
+    model = SimpleNamespace(spec=None, module=module, tokenizer=None, release=lambda: None)
+    fast = FastLlama.build(cast(LanguageModel, model), **changes)
     assert isinstance(fast, FastLlama), fast
     return fast
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from argparse import ArgumentParser, Namespace
 
 from galley.base import GalleyError
@@ -24,6 +25,8 @@ def _run(args: Namespace) -> int:
 
     with watching(args) as observer:
         verdict = judge(folder, observer=observer, rows=args.rows)
+    if args.rows is not None:
+        print(f"not stored: the verdict of {folder.name} stays what it was", file=sys.stderr)
     emit(args, verdict.model_dump(mode="json"), lambda: render(verdict, width=width(), color=color()))
     return 0
 

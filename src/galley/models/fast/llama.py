@@ -73,7 +73,7 @@ class FastLlama:
 
     def __init__(self, model: LanguageModel, network: Network, shared_prefix: bool) -> None:
         self.spec, self.module, self.tokenizer = model.spec, model.module, model.tokenizer
-        self._network = network
+        self._general, self._network = model, network
         self._shared_prefix = shared_prefix
         self._free: list[Memory] = []
         self._pool: ThreadPoolExecutor | None = None
@@ -107,10 +107,15 @@ class FastLlama:
         with torch.no_grad():
             return self.run(batch, keep=False)[0]
 
-    def release(self) -> None:
-        """Give the module's weights memory of their own again, for example before it is saved as a whole."""
+    def unlink(self) -> None:
+        """Give the module's weights memory of their own again, laid out as they were loaded."""
         for projection in self._network.projections:
             projection.unlink()
+
+    def release(self) -> None:
+        """Give everything back, also what the general path did to the module."""
+        self.unlink()
+        self._general.release()
 
     def run(self, batch: TokenBatch, *, keep: bool) -> tuple[Tensor, list[Pass], list[Tensor]]:
         """The forward pass.
