@@ -44,8 +44,13 @@ def plan(asked: Recipe) -> Plan:
         GalleyError: for data, model or hardware that cannot be used, and `plan-does-not-fit`.
     """
     spec = models.resolve(asked.model)
-    dataset = data.read(asked.data, task=asked.task, evaluate=asked.evaluate, seed=asked.seed)
-    return decide(asked, spec, dataset.statistics, resolve(asked.hardware))
+    if asked.evaluate.scorer is None:
+        facts = data.statistics(asked.data, task=asked.task, evaluate=asked.evaluate, seed=asked.seed)
+    else:
+        dataset = data.read(asked.data, task=asked.task, evaluate=asked.evaluate, seed=asked.seed)
+        _check_scorer(asked, dataset)
+        facts = dataset.statistics
+    return decide(asked, spec, facts, resolve(asked.hardware))
 
 
 def train(
@@ -162,7 +167,6 @@ class _Inputs:
 
 def _read(asked: Recipe, log: EventLog) -> _Inputs:
     from galley.data.encode import all_texts
-    from galley.evaluate import choose_scorer
 
     spec = models.resolve(asked.model)
     log.phase("read data")
@@ -171,13 +175,20 @@ def _read(asked: Recipe, log: EventLog) -> _Inputs:
         log.note("data", message)
     # what cannot work is said before anything loads
     decide(asked, spec, dataset.statistics, resolve(asked.hardware))
-    if asked.evaluate.verdict and dataset.held_out:
-        choose_scorer(asked.evaluate.scorer, dataset)
+    _check_scorer(asked, dataset)
     kind = methods.registry.get(asked.method.name or methods.default_for(asked.task))
     method = kind(kind.Config.model_validate(asked.method.options))
     log.phase("tokenise")
     tokenizer = models.tokenizer_for(spec, lambda: all_texts(dataset.train), on_note=log.note)
     return _Inputs(asked, spec, dataset, method, tokenizer, log)
+
+
+def _check_scorer(asked: Recipe, dataset: data.Dataset) -> None:
+    """A scorer that cannot judge these rows is refused before anything is trained."""
+    from galley.evaluate import choose_scorer
+
+    if asked.evaluate.verdict and dataset.held_out:
+        choose_scorer(asked.evaluate.scorer, dataset)
 
 
 def _find_unfinished(asked: Recipe, root: Path, resume: str) -> RunFolder | None:

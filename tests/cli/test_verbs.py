@@ -106,6 +106,15 @@ def test_init_without_data_gives_an_example(task: str, galley: Galley) -> None:
     assert recipe.task == task
 
 
+def test_init_takes_the_only_table_of_the_folder(galley: Galley) -> None:
+    (galley.folder / "prices.csv").write_text("question,answer\na,b\n")
+    assert galley("init", "--output", "r.yaml").code == 0
+    assert "data: prices.csv" in (galley.folder / "r.yaml").read_text()
+    (galley.folder / "others.csv").write_text("question,answer\na,b\n")
+    assert galley("init", "--output", "s.yaml").code == 0
+    assert "data: reasoning-gym:" in (galley.folder / "s.yaml").read_text()
+
+
 @pytest.mark.parametrize("name", ["it's 问题: a.csv", "a #b.csv", "-x.csv", "{a}.csv", "no"])
 def test_init_quotes_strange_names(name: str, galley: Galley) -> None:
     (galley.folder / name).write_text("question,answer\na,b\n")

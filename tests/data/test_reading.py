@@ -306,3 +306,9 @@ def test_binary_cells_that_are_no_text_name_their_row(tmp_path: Path) -> None:
         read_data(path)
     assert caught.value.code == "data-row"
     assert f"{path}, row 2: field 'question': expected a text, found 2 bytes that are not UTF-8" in caught.value.message
+
+
+def test_the_share_of_wide_characters_is_seen(tmp_path: Path) -> None:
+    rows = [{"question": str(number), "answer": "你好世界"} for number in range(10, 40)]
+    facts = read_data(write_jsonl(tmp_path / "t.jsonl", rows)).statistics
+    assert facts.wide_share == pytest.approx(4 / 6)

@@ -395,3 +395,8 @@ print([m for m in ("torch", "transformers", "numpy", "psutil", "filelock", "rich
 
 def test_the_plan_is_json() -> None:
     assert json.loads(plan().model_dump_json())["adapter"]["rank"] == 16
+
+
+def test_chinese_is_expected_to_take_more_tokens_a_character() -> None:
+    latin, chinese = (plan(data=statistics(wide_share=share)) for share in (0.0, 1.0))
+    assert chinese.tokens > 4 * latin.tokens

@@ -2,6 +2,7 @@
 
 from galley.data.dataset import Dataset, DataStatistics, Scorer
 from galley.data.examples import Completion, Conversation, Document, Example, Labelled, Message
+from galley.data.facts import statistics
 from galley.data.reading import read
 from galley.data.source import FORMATS
 
@@ -17,4 +18,5 @@ __all__ = [
     "Message",
     "Scorer",
     "read",
+    "statistics",
 ]

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 from hashlib import blake2b
 from typing import Any
 
 from galley.data.examples import Completion, Conversation, Document, Example, Labelled
+
+_WIDE = re.compile("[\u2e80-\U0010ffff]")
 
 
 def texts_of(example: Example) -> tuple[str, ...]:
@@ -27,6 +30,12 @@ def size_of(example: Example) -> int:
     if isinstance(example, Labelled) and not isinstance(example.input, str):
         return int(example.input.size)
     return sum(map(len, texts_of(example)))
+
+
+def wide_share(examples: Iterable[Example]) -> float:
+    """Share of the characters from U+2E80 on: scripts that few tokenizers have long tokens for."""
+    text = "".join(part for example in examples for part in texts_of(example))
+    return len(_WIDE.findall(text)) / max(1, len(text))
 
 
 def prompt_of(example: Example) -> str | None:

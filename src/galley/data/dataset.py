@@ -31,6 +31,8 @@ class DataStatistics:
     example_kind: str = "conversation"
     labels: tuple[str, ...] = ()
     """Names of the classes, sorted, for labelled data."""
+    wide_share: float = 0.0
+    """Share of the characters that are Chinese, Japanese, Korean or the like, seen in a sample of the rows."""
 
 
 @dataclass(frozen=True)

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from galley.base import GalleyError
 from galley.data.containers import SUFFIXES, table_options
-from galley.data.content import Fingerprint, has_something_to_learn, prompt_of, row_key, size_of
+from galley.data.content import Fingerprint, has_something_to_learn, prompt_of, row_key, size_of, wide_share
 from galley.data.dataset import Dataset, DataStatistics, Scorer
 from galley.data.examples import Completion, Conversation, Document, Example, Labelled, Message
 from galley.data.sniff import UNREADABLE, unreadable
@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 KINDS = {Conversation: "conversation", Document: "document", Completion: "completion", Labelled: "labelled"}
 _SHOWN_ROWS = 5
 _SURE = 0.5
+_SAMPLE_ROWS = 200
 
 
 @dataclass
@@ -259,6 +260,7 @@ def _statistics(
         empty=rows.empty + held.empty,
         example_kind=KINDS[type(train[0])],
         labels=tuple(sorted(labels, key=_label_order)),
+        wide_share=wide_share(train[:: max(1, len(train) // _SAMPLE_ROWS)]),
     )
 
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 from galley.base.cache import cache_folder
+from galley.base.remembered import remembered
 from galley.models.fingerprint import file_fingerprint
-from galley.models.remembered import remembered
 
 CONVERSION = 1
 """Counts up when the conversion changes, so that older results are not used."""

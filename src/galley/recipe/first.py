@@ -23,6 +23,7 @@ _MODEL: Final = {
 }
 _LABELS: Final = {"label", "labels", "class", "category", "target", "sentiment", "标签", "类别", "分类"}
 _TEXTS: Final = (".txt", ".md")
+_TABLES: Final = (".csv", ".tsv", ".xlsx", ".jsonl", ".parquet")
 
 
 def first_recipe(task: str | None, data: str | None, model: str | None) -> tuple[str, str]:
@@ -30,7 +31,7 @@ def first_recipe(task: str | None, data: str | None, model: str | None) -> tuple
 
     Args:
         task: chat, complete or classify; guessed from the data when None.
-        data: path or other reference; an example when None.
+        data: path or other reference; when None the only table in this folder, or else an example.
         model: reference; a small one when None.
 
     Raises:
@@ -39,6 +40,7 @@ def first_recipe(task: str | None, data: str | None, model: str | None) -> tuple
     if data is not None and not _exists(data):
         hint = f"tasks are {', '.join(TASKS)}{did_you_mean(data, TASKS)}"
         raise GalleyError("data-not-found", f"{data} does not exist", hint=hint)
+    data = data or _only_table(Path())
     task = task or guess_task(data)
     data = data or _DATA[task]
     lines = [
@@ -49,6 +51,12 @@ def first_recipe(task: str | None, data: str | None, model: str | None) -> tuple
     ]
     stem = re.sub(r"[^\w.-]+", "-", Path(data.rpartition(":")[2]).stem).strip("-.*")
     return f"{stem or task}", "\n".join(lines) + "\n"
+
+
+def _only_table(folder: Path) -> str | None:
+    """The name of the table in the folder, if there is exactly one."""
+    tables = [path.name for path in folder.iterdir() if path.suffix.lower() in _TABLES and path.is_file()]
+    return tables[0] if len(tables) == 1 else None
 
 
 def guess_task(data: str | None) -> str:

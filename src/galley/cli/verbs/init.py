@@ -10,7 +10,13 @@ from galley.cli.verb import Verb
 
 
 def _arguments(parser: ArgumentParser) -> None:
-    parser.add_argument("words", metavar="[TASK] [DATA]", nargs="*", default=[], help="both are guessed when left out")
+    parser.add_argument(
+        "words",
+        metavar="TASK or DATA",
+        nargs="*",
+        default=[],
+        help="guessed when left out: DATA is the only table in this folder, or an example",
+    )
     parser.add_argument("--model", help="the model to start from")
     parser.add_argument("--output", metavar="FILE", type=Path, help="recipe to write (named after the data)")
 

@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from galley.base import GalleyError
+from galley.base.remembered import remembered
 from galley.models.cache import converted_folder
-from galley.models.remembered import remembered
 from galley.models.spec import ModelKind, ModelSpec
 
 if TYPE_CHECKING:

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import contextlib
 import json
+import os
 import time
 from collections.abc import Callable
 from hashlib import blake2b
 from pathlib import Path
 from typing import TypeVar
 
-from galley.base import GalleyError
 from galley.base.cache import cache_folder
 
 T = TypeVar("T")
@@ -56,8 +56,8 @@ def _digest(*texts: str) -> str:
 
 
 def _keep(place: Path, text: str) -> None:
-    from galley.runs import atomic
-
-    with contextlib.suppress(OSError, GalleyError):
+    aside = place.with_name(f".{place.name}.{os.getpid()}")
+    with contextlib.suppress(OSError):
         place.parent.mkdir(parents=True, exist_ok=True)
-        atomic.write_bytes(place, text.encode())
+        aside.write_text(text, encoding="utf-8")
+        aside.replace(place)

@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from galley.models import remembered as remembering
+from galley.base import remembered as remembering
+from galley.base.remembered import remembered
 from galley.models import resolve
-from galley.models.remembered import remembered
 from models import hub_folders
 
 pytestmark = pytest.mark.unit
