@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from galley.models.fast import compiled
 from galley.models.fast.memory import Scratch
 
 
@@ -24,6 +25,8 @@ class RmsNorm:
 
     def forward(self, x_TD: Tensor, out_TD: Tensor, scratch: Scratch) -> Tensor:
         """Write the normed rows to `out_TD`; returns 1 / rms, [T, 1] float32, which the backward pass needs."""
+        if x_TD.dim() == 2 and compiled.takes(x_TD, out_TD):
+            return compiled.norm(x_TD, self.weight_D, self.eps, out_TD)
         x = scratch.take_float("norm_x", *x_TD.shape).copy_(x_TD)
         inverse_T1: Tensor = torch.linalg.vector_norm(x, dim=-1, keepdim=True)
         inverse_T1.square_().div_(x.shape[-1]).add_(self.eps).rsqrt_()
@@ -31,13 +34,21 @@ class RmsNorm:
         return inverse_T1
 
     def again(self, x_TD: Tensor, inverse_T1: Tensor, out_TD: Tensor, scratch: Scratch) -> Tensor:
-        """The forward pass once more: the rows to `out_TD`; returns x / rms, float32, for `backward`."""
+        """The forward pass once more: the rows to `out_TD`; returns what `backward` needs."""
+        if x_TD.dim() == 2 and compiled.takes(x_TD, out_TD):
+            compiled.norm_again(x_TD, inverse_T1, self.weight_D, out_TD)
+            return x_TD
         unit_TD = scratch.take_float("norm_x", *x_TD.shape).copy_(x_TD).mul_(inverse_T1)
         out_TD.copy_(torch.mul(unit_TD, self.weight_D, out=scratch.take_float("norm_y", *x_TD.shape)))
         return unit_TD
 
     def backward(self, grad_TD: Tensor, unit_TD: Tensor, inverse_T1: Tensor, into_TD: Tensor, scratch: Scratch) -> None:
-        """Add the gradient by x to `into_TD` (float32)."""
+        """Add the gradient by x to `into_TD` (float32); `unit_TD` is from `again`, x / rms where it is float32."""
+        if unit_TD.dtype != torch.float32:
+            if compiled.takes(grad_TD, unit_TD):
+                compiled.norm_backward(grad_TD, unit_TD, inverse_T1, self.weight_D, into_TD)
+                return
+            unit_TD = unit_TD * inverse_T1
         grad = scratch.take_float("norm_g", *grad_TD.shape).copy_(grad_TD).mul_(self.weight_D)
         product = torch.mul(grad, unit_TD, out=scratch.take_float("norm_y", *grad_TD.shape))
         along_T1 = product.mean(-1, keepdim=True)
@@ -55,6 +66,9 @@ def rotate(x_THE: Tensor, cos_TE: Tensor, sin_TE: Tensor, scratch: Scratch) -> N
 
     Source: Su et al. 2021, arXiv 2104.09864.
     """
+    if compiled.takes(x_THE, cos_TE, sin_TE):
+        compiled.rotate(x_THE, cos_TE, sin_TE)
+        return
     half = x_THE.shape[-1] // 2
     low, high = x_THE[..., :half], x_THE[..., half:]
     across = scratch.take("rotate", 2, *low.shape)
@@ -66,12 +80,30 @@ def rotate(x_THE: Tensor, cos_TE: Tensor, sin_TE: Tensor, scratch: Scratch) -> N
 
 @dataclass(frozen=True)
 class Gate:
-    """An activation with its derivative, writing into given tensors."""
+    """`f(gate) * up` with its gradients, writing into given tensors."""
 
-    forward: Callable[[Tensor, Tensor], Tensor]
+    activation: Callable[[Tensor, Tensor], Tensor]
     """(x, out) -> out = f(x)."""
-    backward: Callable[[Tensor, Tensor, Tensor], Tensor]
+    derivative: Callable[[Tensor, Tensor, Tensor], Tensor]
     """(grad, x, out) -> out = grad * f'(x)."""
+    is_silu: bool = False
+
+    def product(self, gate_TI: Tensor, up_TI: Tensor, out_TI: Tensor) -> Tensor:
+        """Write the product to `out_TI`, and return it."""
+        if self.is_silu and compiled.takes(gate_TI, up_TI, out_TI):
+            compiled.silu_product(gate_TI, up_TI, out_TI)
+            return out_TI
+        return self.activation(gate_TI, out_TI).mul_(up_TI)
+
+    def backward(self, grad_TI: Tensor, gate_TI: Tensor, up_TI: Tensor, both_TI: Tensor, scratch: Scratch) -> None:
+        """Write the gradients by gate and by up, side by side, to `both_TI`; `grad_TI` is used up."""
+        d_gate, d_up = both_TI.chunk(2, 1)
+        if self.is_silu and compiled.takes(grad_TI, gate_TI, up_TI, both_TI):
+            compiled.silu_product_backward(grad_TI, gate_TI, up_TI, d_gate, d_up)
+            return
+        active = self.activation(gate_TI, scratch.take("active", *gate_TI.shape))
+        torch.mul(grad_TI, active, out=d_up)
+        self.derivative(grad_TI.mul_(up_TI), gate_TI, d_gate)
 
 
 def _silu(x: Tensor, out: Tensor) -> Tensor:
@@ -83,19 +115,19 @@ def _silu_backward(grad: Tensor, x: Tensor, out: Tensor) -> Tensor:
 
 
 def _gelu(approximate: str) -> Gate:
-    def forward(x: Tensor, out: Tensor) -> Tensor:
+    def activation(x: Tensor, out: Tensor) -> Tensor:
         return torch.ops.aten.gelu.out(x, approximate=approximate, out=out)  # type: ignore[no-any-return]
 
-    def backward(grad: Tensor, x: Tensor, out: Tensor) -> Tensor:
+    def derivative(grad: Tensor, x: Tensor, out: Tensor) -> Tensor:
         return torch.ops.aten.gelu_backward.grad_input(  # type: ignore[no-any-return]
             grad, x, approximate=approximate, grad_input=out
         )
 
-    return Gate(forward, backward)
+    return Gate(activation, derivative)
 
 
 GATES = {
-    "silu": Gate(_silu, _silu_backward),
+    "silu": Gate(_silu, _silu_backward, is_silu=True),
     "gelu": _gelu("none"),
     "gelu_pytorch_tanh": _gelu("tanh"),
 }

@@ -106,7 +106,7 @@ def forward(layer: Layer, x_TD: Tensor, rows: Rows, only_N: Tensor | None) -> tu
     gate_up_low = _keep(slab, h[:, width:])
     act = layer.down.input("act", count, scratch)
     inner = layer.down.width_in
-    layer.gate.forward(gate_up[:, :inner], act[:, :inner]).mul_(gate_up[:, inner:])
+    layer.gate.product(gate_up[:, :inner], gate_up[:, inner:], act[:, :inner])
     out = layer.down.forward(act, slab.take(count, width), add_TO=middle)
     down_low = _keep(slab, act[:, inner:])
     saved = Saved(x_TD, inverse, qkv_low, raw, vectors, o_low, middle, middle_inverse, gate_up_low, gate_up, down_low)
@@ -196,15 +196,13 @@ def _mlp_backward(
     count, width = grad_ND.shape
     inner = layer.down.width_in
     gate, up = saved.gate_up_NO[:, :inner], saved.gate_up_NO[:, inner:]
-    active = layer.gate.forward(gate, scratch.take("active", count, inner))
-    act = torch.mul(active, up, out=scratch.take("act", count, inner))
+    act = layer.gate.product(gate, up, scratch.take("act", count, inner))
     dy = scratch.take("d_narrow", count, width).copy_(grad_ND)
     d_act = layer.down.input("d_input", count, scratch)
     layer.down.backward_input(dy, d_act)
     layer.down.backward_factors(dy, act, saved.down_low_NR, d_act[:, inner:], down_grads)
     d_gate_up = scratch.take("d_wide", count, 2 * inner)
-    torch.mul(d_act[:, :inner], active, out=d_gate_up[:, inner:])
-    layer.gate.backward(d_act[:, :inner].mul_(up), gate, d_gate_up[:, :inner])
+    layer.gate.backward(d_act[:, :inner], gate, up, d_gate_up, scratch)
 
     h = scratch.take("in", count, width)
     unit = layer.mlp_norm.again(saved.middle_ND, saved.middle_inverse_N1, h, scratch)
