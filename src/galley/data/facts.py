@@ -9,11 +9,13 @@ from hashlib import blake2b
 from pathlib import Path
 from typing import Any
 
-import galley
 from galley.base.remembered import remembered
 from galley.data.dataset import DataStatistics
 from galley.data.reading import read
 from galley.recipe.schema import DataSection, EvaluateSection
+
+VERSION = 1
+"""Counts up when the same data would be read differently, so that older facts are not used."""
 
 
 def statistics(section: DataSection, *, task: str, evaluate: EvaluateSection, seed: int = 0) -> DataStatistics:
@@ -35,7 +37,7 @@ def statistics(section: DataSection, *, task: str, evaluate: EvaluateSection, se
     place = _changes_with(section.path)
     if place is None or isinstance(evaluate.held_out, str):
         return DataStatistics(**look(Path()))
-    asked = [galley.__version__, section.model_dump(mode="json"), task, evaluate.held_out, evaluate.rows, seed]
+    asked = [VERSION, section.model_dump(mode="json"), task, evaluate.held_out, evaluate.rows, seed]
     digest = blake2b(json.dumps(asked).encode("utf-8", "surrogatepass"), digest_size=8).hexdigest()
     facts = remembered(place, f"statistics-{digest}", look)
     return DataStatistics(**{**facts, "labels": tuple(facts["labels"])})
