@@ -1,6 +1,7 @@
 """LLaMA-Factory on the shared workload, through its own `run_exp`.
 
-It refuses bf16 on a CPU, so float32 is its only variant there.
+It refuses bf16 on a CPU, so float32 is its only variant there. On a machine without CUDA its environment must have
+neither torchaudio nor torchvision, whose wheels do not load beside a CPU build of torch.
 """
 
 from __future__ import annotations

@@ -1,6 +1,7 @@
 """TRL's SFTTrainer on the shared workload.
 
-Variants: `documented` (float32, as in TRL's documentation), `bf16` (bf16 weights and autocast), `bf16-packed`.
+Variants: `documented` (float32, as in TRL's documentation), `bf16` (bf16 weights and autocast), `bf16-packed` (one
+packed sequence a step, as long as a step's rows are on average, so that steps compare).
 """
 
 from __future__ import annotations
@@ -41,14 +42,15 @@ def main() -> None:
             clock.tick(seen[0])
             seen[0] = 0
 
+    packed = args.variant.endswith("packed")
     config = SFTConfig(
         output_dir=args.out,
         max_steps=args.steps,
-        per_device_train_batch_size=args.batch,
+        per_device_train_batch_size=1 if packed else args.batch,
         learning_rate=args.learning_rate,
         lr_scheduler_type="constant",
-        packing=args.variant.endswith("packed"),
-        max_length=512,
+        packing=packed,
+        max_length=args.batch * mean_length(tokenizer, rows) if packed else 512,
         bf16=half,
         use_cpu=args.device == "cpu",
         gradient_checkpointing=False,
@@ -77,6 +79,15 @@ def main() -> None:
     trainer.train()
     trainer.model.save_pretrained(args.out)
     report(clock)
+
+
+def mean_length(tokenizer: object, rows: list[dict[str, object]]) -> int:
+    """Tokens of a row with its template, on average."""
+    total = 0
+    for row in rows:
+        turns = [{"role": "user", "content": row["prompt"]}, {"role": "assistant", "content": row["completion"]}]
+        total += len(tokenizer(tokenizer.apply_chat_template(turns, tokenize=False))["input_ids"])  # type: ignore[operator, attr-defined]
+    return round(total / len(rows))
 
 
 main()

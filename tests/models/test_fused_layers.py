@@ -15,9 +15,11 @@ from peft import LoraConfig, PeftModel, get_peft_model
 from torch import Tensor, nn
 from torch.nn import functional
 from transformers.models.gemma.modeling_gemma import GemmaRMSNorm
-from transformers.models.llama.modeling_llama import LlamaRMSNorm
+from transformers.models.llama.modeling_llama import LlamaMLP, LlamaRMSNorm
 from transformers.models.mamba2.modeling_mamba2 import MambaRMSNormGated
 
+from galley.models import compiled
+from galley.models.fused_gate import fuse_gates, silu_product
 from galley.models.fused_lora import fuse_lora
 from galley.models.fused_norm import fuse_norms
 from galley.models.grouped_attention import grouped_attention
@@ -130,6 +132,65 @@ def test_norms_that_do_something_else_are_left_alone() -> None:
             return out
 
     assert fuse_norms(nn.ModuleList([OddRMSNorm(8), MambaRMSNormGated(8, group_size=8), nn.LayerNorm(8)])) == 0
+
+
+@pytest.mark.parametrize("loops", [True, False])
+def test_compiled_norms_learn_what_torch_learns(loops: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(compiled, "usable", lambda: loops)
+    torch.manual_seed(0)
+    norm = LlamaRMSNorm(24).bfloat16()
+    nn.init.uniform_(norm.weight, 0.5, 1.5)
+    exact = copy.deepcopy(norm).float()
+    assert fuse_norms(norm) == 1
+    wide = torch.randn(2, 5, 48).bfloat16()
+    x = wide[..., :24].requires_grad_()  # rows of a wider tensor, as after a split
+    g = torch.randn(1, 1, 24).bfloat16().expand(2, 5, 24)  # as from a sum over tokens
+    got = torch.autograd.grad(norm(x), (x, norm.weight), g)
+    leaf = x.detach().float().requires_grad_()
+    want = torch.autograd.grad(exact(leaf), (leaf, exact.weight), g.float())
+    for mine, truth in zip(got, want, strict=True):
+        assert (mine.float() - truth).norm() <= 0.01 * truth.norm()
+
+
+@pytest.mark.parametrize("name", ["llama", "qwen2", "mistral"])
+@pytest.mark.parametrize("adapt", [True, False])
+def test_fused_gates_learn_what_the_family_learns(name: str, adapt: bool) -> None:
+    module: Any = tiny_model(name, dtype=torch.bfloat16).train()
+    layers = module.config.num_hidden_layers
+    if adapt:
+        module = get_peft_model(module, LoraConfig(r=4, target_modules="all-linear"))
+    plain = copy.deepcopy(module)
+    assert fuse_gates(module) == layers
+    assert fuse_gates(module) == layers, "a second time finds the same ones"
+    assert loss(module).item() == pytest.approx(loss(plain).item(), rel=0.02)
+    mine, truth = gradients(module), gradients(plain)
+    assert mine.keys() == truth.keys()
+    for key, want in truth.items():
+        assert (mine[key].float() - want.float()).norm() <= 0.06 * want.float().norm() + 1e-6, key
+
+
+def test_gates_that_do_something_else_are_left_alone() -> None:
+    class OddMLP(LlamaMLP):  # type: ignore[misc]
+        def forward(self, x: Tensor) -> Tensor:
+            out: Tensor = 2 * super().forward(x)
+            return out
+
+    config = tiny_model("llama").config
+    assert fuse_gates(nn.ModuleList([OddMLP(config), nn.Linear(4, 4)])) == 0
+    assert fuse_gates(tiny_model("gemma")) == 0, "its gate is a GELU"
+
+
+@pytest.mark.parametrize("loops", [True, False])
+def test_silu_product_and_its_gradients(loops: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(compiled, "usable", lambda: loops)
+    torch.manual_seed(0)
+    both = (torch.randn(3, 4, 32) * 3).bfloat16()
+    leaves = [part.requires_grad_() for part in both.chunk(2, -1)]
+    exact = [leaf.detach().float().requires_grad_() for leaf in leaves]
+    out, truth = silu_product(leaves[0], leaves[1]), functional.silu(exact[0]) * exact[1]
+    torch.testing.assert_close(out.float(), truth, rtol=2**-7, atol=1e-3)
+    for mine, want in zip(torch.autograd.grad(out.sum(), leaves), torch.autograd.grad(truth.sum(), exact), strict=True):
+        torch.testing.assert_close(mine.float(), want, rtol=2**-6, atol=1e-2)
 
 
 @given(

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable
-from functools import cache, partial
+from collections.abc import Hashable
+from functools import cache
 from typing import Any
 
 import torch
 from torch import Tensor, nn
+
+from galley.models import compiled
+from galley.models.same import alike, same_module
 
 
 def fuse_norms(module: nn.Module) -> int:
@@ -20,21 +23,26 @@ def fuse_norms(module: nn.Module) -> int:
     Returns:
         Number of norms that were changed.
     """
-    count = 0
+    found: dict[Hashable, type | None] = {}
     for norm in module.modules():
-        kind: Any = type(norm)
-        if vars(kind).get("fused_by_galley"):
-            count += 1
-            continue
-        epsilon = _epsilon_name(norm)
-        for offset in (0.0, 1.0) if epsilon else ():
-            fused = _fused_class(kind, epsilon, offset)
-            if _same(norm, fused.forward):
-                # A class and not an attribute: copies of the model keep it, and all layers share one compilation.
-                norm.__class__ = fused
-                count += 1
-                break
-    return count
+        key = alike(norm)
+        if key not in found:
+            found[key] = _proven(norm)
+        if (fused := found[key]) is not None:
+            # A class and not an attribute: copies of the model keep it, and all layers share one compilation.
+            norm.__class__ = fused
+    return sum("fused_by_galley" in vars(type(norm)) for norm in module.modules())
+
+
+def _proven(norm: Any) -> type | None:
+    """The fused class for such a norm, if it is one and both agree."""
+    if "fused_by_galley" in vars(type(norm)) or not (epsilon := _epsilon_name(norm)):
+        return None
+    for offset in (0.0, 1.0):
+        fused: Any = _fused_class(norm.__class__, epsilon, offset)
+        if same_module(norm, fused.forward, width=len(norm.weight)):
+            return fused  # type: ignore[no-any-return]
+    return None
 
 
 def _epsilon_name(norm: nn.Module) -> str:
@@ -45,28 +53,6 @@ def _epsilon_name(norm: nn.Module) -> str:
         return ""
     found = [name for name in ("variance_epsilon", "eps") if isinstance(getattr(norm, name, None), float)]
     return found[0] if found and weight.dim() == 1 else ""
-
-
-def _same(norm: Any, fused: Callable[[Any, Tensor], Tensor]) -> bool:
-    """Outputs and gradients agree to the last place or two of the weights' precision."""
-    weight: Tensor = norm.weight
-    generator = torch.Generator().manual_seed(0)
-    size = (2, 3, len(weight))
-    x, g = (torch.randn(size, generator=generator).to(weight.device, weight.dtype) for _ in range(2))
-    limit = 2 * torch.finfo(weight.dtype).eps if weight.dtype != torch.float32 else 1e-5
-    leaves = (x.mul_(3).requires_grad_(), *((weight,) if weight.requires_grad else ()))
-    results = []
-    for forward in (norm.forward, partial(fused, norm)):
-        try:
-            with torch.enable_grad():
-                out = forward(leaves[0])
-                results.append((out.detach(), *torch.autograd.grad(out, leaves, g)))
-        except (RuntimeError, TypeError):
-            return False
-    return all(
-        a.shape == b.shape and a.dtype == b.dtype and float((a - b).float().norm()) <= limit * float(a.float().norm())
-        for a, b in zip(*results, strict=True)
-    )
 
 
 @cache
@@ -95,19 +81,30 @@ def rms_norm(x: Tensor, weight: Tensor, epsilon: float, offset: float = 0.0) -> 
 class _RmsNorm(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, x: Tensor, weight: Tensor, epsilon: float, offset: float) -> Tensor:
-        size_T1 = torch.linalg.vector_norm(x, dim=-1, keepdim=True, dtype=torch.float32)
-        inverse_T1 = size_T1.square_().div_(x.shape[-1]).add_(epsilon).rsqrt_()
-        factor_H = weight if offset == 0.0 else weight.float() + offset
-        ctx.save_for_backward(x, inverse_T1, factor_H)
+        x_TH = x.reshape(-1, x.shape[-1]).contiguous()
+        factor_H = weight.float() + offset if offset or compiled.takes(x) else weight
+        if compiled.takes(x):
+            out_TH = torch.empty_like(x_TH)
+            inverse_T1 = compiled.norm(x_TH, factor_H, epsilon, out_TH)
+        else:
+            inverse_T1 = torch.linalg.vector_norm(x_TH, dim=-1, keepdim=True, dtype=torch.float32)
+            inverse_T1 = inverse_T1.square_().div_(x_TH.shape[-1]).add_(epsilon).rsqrt_()
+            out_TH = torch.mul(x_TH, inverse_T1).mul_(factor_H).to(x.dtype)
+        ctx.save_for_backward(x_TH, inverse_T1, factor_H)
         ctx.weight_dtype = weight.dtype
-        return torch.mul(x, inverse_T1).mul_(factor_H).to(x.dtype)
+        return out_TH.view(x.shape)
 
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
-        x, inverse_T1, factor_H = ctx.saved_tensors
-        unit, d_weight = torch.mul(x, inverse_T1), None
+        x_TH, inverse_T1, factor_H = ctx.saved_tensors
+        grad_TH, d_weight = grad.reshape(x_TH.shape).contiguous(), None
         if ctx.needs_input_grad[1]:
-            d_weight = torch.mul(unit, grad).flatten(0, -2).sum(0).to(ctx.weight_dtype)
-        inner = torch.mul(grad.float(), factor_H)
-        mean_T1 = torch.linalg.vecdot(unit, inner).unsqueeze(-1).div_(x.shape[-1])
-        return inner.addcmul_(unit, mean_T1, value=-1).mul_(inverse_T1).to(x.dtype), d_weight, None, None
+            d_weight = torch.mul(x_TH, inverse_T1).mul_(grad_TH).sum(0).to(ctx.weight_dtype)
+        if compiled.takes(x_TH, grad_TH):
+            d_x_TH = torch.empty_like(x_TH)
+            compiled.norm_gradient(grad_TH, x_TH, inverse_T1, factor_H, d_x_TH)
+        else:
+            unit, inner = torch.mul(x_TH, inverse_T1), torch.mul(grad_TH.float(), factor_H)
+            mean_T1 = torch.linalg.vecdot(unit, inner).unsqueeze(-1).div_(x_TH.shape[-1])
+            d_x_TH = inner.addcmul_(unit, mean_T1, value=-1).mul_(inverse_T1).to(x_TH.dtype)
+        return d_x_TH.view(grad.shape), d_weight, None, None

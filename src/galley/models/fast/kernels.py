@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from galley.models.fast import compiled
+from galley.models import compiled
 from galley.models.fast.memory import Scratch
 
 

@@ -28,8 +28,9 @@ from galley.models.fast.attention import arrange
 from galley.models.fast.kernels import head_logprobs
 from galley.models.fast.lanes import LaneBatch, lanes_of
 from galley.models.fast.layer import Rows, Saved
-from galley.models.fast.memory import Scratch, Slab, keep_freed_memory, return_gaps
+from galley.models.fast.memory import Scratch, Slab
 from galley.models.fast.shape import Network, Unsupported, read_network
+from galley.models.heap import keep_freed_memory, return_gaps
 
 A = TypeVar("A")
 B = TypeVar("B")

@@ -5,9 +5,6 @@ On a virtual machine that is as slow as the arithmetic that is done on the page.
 
 from __future__ import annotations
 
-import ctypes
-import platform
-from functools import cache
 from math import prod
 
 import torch
@@ -64,29 +61,3 @@ class Scratch:
         if buffer is None or buffer.numel() < size:
             buffer = self._buffers[name] = torch.empty(size + size // 4, dtype=dtype, device=self._device)
         return buffer[:size].view(shape)
-
-
-@cache
-def _libc() -> ctypes.CDLL | None:
-    return ctypes.CDLL(None) if platform.libc_ver()[0] == "glibc" else None
-
-
-@cache
-def keep_freed_memory() -> None:
-    """Let the C library keep freed memory for the next product, which asks for as much again (glibc only).
-
-    Matrix products take room for a rearranged copy of the weight and free it, hundreds of times a step; glibc would
-    return it to the system every time. Several arenas would each keep a copy.
-    """
-    if (library := _libc()) is None:
-        return
-    trim_threshold, mmap_threshold, arena_max = -1, -3, -8  # malloc.h
-    library.mallopt(mmap_threshold, 8 << 20)  # larger ones would tear gaps that stay
-    library.mallopt(trim_threshold, 256 << 20)
-    library.mallopt(arena_max, 1)
-
-
-def return_gaps() -> None:
-    """Give freed memory back to the system, after something lasting was allocated between it (glibc only)."""
-    if (library := _libc()) is not None:
-        library.malloc_trim(0)

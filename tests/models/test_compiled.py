@@ -7,9 +7,9 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from galley.models.fast import compiled
+from galley.models import compiled
 
-pytestmark = pytest.mark.skipif(not compiled.USABLE, reason="numba is not installed")
+pytestmark = pytest.mark.skipif(not compiled.usable(), reason="numba is not installed")
 
 SIZES = [(1, 8), (5, 24), (33, 96)]
 
