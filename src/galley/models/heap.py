@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import os
 import platform
 from functools import cache
 
@@ -12,6 +13,10 @@ def _libc() -> ctypes.CDLL | None:
     return ctypes.CDLL(None) if platform.libc_ver()[0] == "glibc" else None
 
 
+_PRODUCTS = "128"
+"""Sizes of matrix products whose code the library keeps, each 0.5 to 1 MB; a step of a model needs about 60."""
+
+
 @cache
 def keep_freed_memory() -> None:
     """Let the C library keep freed memory for the next product, which asks for as much again (glibc only).
@@ -19,6 +24,8 @@ def keep_freed_memory() -> None:
     Matrix products take room for a rearranged copy of the weight and free it, hundreds of times a step; glibc would
     return it to the system every time. Several arenas would each keep a copy.
     """
+    # read at the first product
+    os.environ.setdefault("ONEDNN_PRIMITIVE_CACHE_CAPACITY", _PRODUCTS)
     if (library := _libc()) is None:
         return
     trim_threshold, mmap_threshold, arena_max = -1, -3, -8  # malloc.h

@@ -17,7 +17,7 @@ _ALIGN = 64
 class Slab:
     """Memory for many tensors that are freed together."""
 
-    _CHUNK = 1 << 24
+    _CHUNK = 1 << 22
 
     def __init__(self, dtype: torch.dtype, device: torch.device) -> None:
         self._dtype, self._device = dtype, device
