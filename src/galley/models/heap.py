@@ -13,7 +13,7 @@ def _libc() -> ctypes.CDLL | None:
     return ctypes.CDLL(None) if platform.libc_ver()[0] == "glibc" else None
 
 
-_PRODUCTS = "128"
+_PRODUCTS = "96"
 """Sizes of matrix products whose code the library keeps, each 0.5 to 1 MB; a step of a model needs about 60."""
 
 

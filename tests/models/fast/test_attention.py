@@ -12,8 +12,8 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from galley.models.fast import attention
-from galley.models.fast.attention import Heads, arrange, attend, attend_backward
-from galley.models.fast.memory import Scratch, Slab
+from galley.models.fast.attention import Heads, arrange, attend, attend_backward, gather
+from galley.models.fast.memory import Scratch
 
 pytestmark = pytest.mark.unit
 
@@ -54,13 +54,14 @@ def test_equals_each_document_alone(lengths: list[int], prefix: int, window: int
     (true_grad,) = torch.autograd.grad(truth, rows, grad)
 
     zero = torch.zeros(1, rows.shape[1])
-    scratch, slab = Scratch(torch.float32, CPU), Slab(torch.float32, CPU)
+    scratch = Scratch(torch.float32, CPU)
     with pytest.MonkeyPatch.context() as patch, torch.no_grad():
         patch.setattr(attention, "_BLOCK", block)
         ragged = arrange(bounds, prefix, HEADS, CPU)
-        out, saved = attend(torch.cat((rows, zero)), ragged, HEADS, window, slab, scratch)
+        vectors = gather(torch.cat((rows, zero)), ragged, HEADS, scratch)
+        out = attend(vectors, ragged, HEADS, window, scratch)
         torch.testing.assert_close(out[ragged.back_query].view_as(truth), truth)
         padded = torch.cat((grad, zero[:, : grad.shape[1]]))
-        mine, again = attend_backward(padded, saved, ragged, HEADS, window, scratch)
+        mine, again = attend_backward(padded, vectors, ragged, HEADS, window, scratch)
         torch.testing.assert_close(again[ragged.back_query].view_as(truth), truth)
     torch.testing.assert_close(mine, true_grad)

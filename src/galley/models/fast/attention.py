@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from galley.models.fast.memory import Scratch, Slab
+from galley.models.fast.memory import Scratch
 
 _BUCKET = 16
 """A group's length is a multiple of this, so that few shapes have to be compiled."""
@@ -193,35 +193,43 @@ def _probabilities(views: Views, mask_GLK: Tensor, block: slice, seen: int, scal
     return query, torch.softmax(scores, -1)
 
 
-def attend(
-    rows_TH: Tensor, ragged: Ragged, heads: Heads, window: int | None, slab: Slab, scratch: Scratch
-) -> tuple[Tensor, Tensor]:
-    """Attention of every token to its document so far.
+def gather(rows_TH: Tensor, ragged: Ragged, heads: Heads, scratch: Scratch) -> Tensor:
+    """Queries, keys and values in the grouped layout, [F, dim].
 
     Args:
         rows_TH: fused query, key, value rows, rotated, [T + 1, heads x dim]; the last row must be zero.
         ragged: the documents.
         heads: of the model.
+        scratch: where to put them.
+    """
+    vectors = scratch.take("attend_in", ragged.fetch_F.numel(), heads.dim)
+    return torch.index_select(rows_TH.view(-1, heads.dim), 0, ragged.fetch_F, out=vectors)
+
+
+def attend(vectors_FE: Tensor, ragged: Ragged, heads: Heads, window: int | None, scratch: Scratch) -> Tensor:
+    """Attention of every token to its document so far.
+
+    Args:
+        vectors_FE: from `gather`.
+        ragged: the documents.
+        heads: of the model.
         window: keys that a query sees at most, itself included; None for all.
-        slab: keeps what the backward pass needs.
-        scratch: the rest.
+        scratch: where to compute.
 
     Returns:
-        Grouped outputs [Q, dim], to be fetched with `back_query`, and grouped vectors, which the backward pass needs.
+        Grouped outputs [Q, dim], to be fetched with `back_query`.
     """
-    vectors = slab.take(ragged.fetch_F.numel(), heads.dim)
-    torch.index_select(rows_TH.view(-1, heads.dim), 0, ragged.fetch_F, out=vectors)
     out_QE = scratch.take("attend_out", ragged.fetch_query_Q.numel(), heads.dim)
     for group in ragged.groups:
-        views = Views.of(vectors, group, heads)
+        views = Views.of(vectors_FE, group, heads)
         shape = views.query_BGLE.shape
         out = out_QE[group.query_start : group.query_start + shape[:3].numel()].view(shape)
-        mask = _mask(ragged, group, window, shape[1], vectors)
+        mask = _mask(ragged, group, window, shape[1], vectors_FE)
         for block, seen in _blocks(group):
             _, share = _probabilities(views, mask, block, seen, heads.scale)
             mixed = torch.bmm(share, views.value_BKE[:, :seen])
             out[:, :, block] = mixed.view(shape[0], shape[1], -1, shape[3])
-    return out_QE, vectors
+    return out_QE
 
 
 def attend_backward(
@@ -231,7 +239,7 @@ def attend_backward(
 
     Args:
         grad_TQ: gradient of the outputs, [T + 1, query heads x dim]; the last row must be zero.
-        vectors_FE: from `attend`.
+        vectors_FE: from `gather`.
         ragged: the documents.
         heads: of the model.
         window: as in `attend`.

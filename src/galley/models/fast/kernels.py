@@ -33,26 +33,27 @@ class RmsNorm:
         out_TD.copy_(x.mul_(inverse_T1).mul_(self.weight_D))
         return inverse_T1
 
-    def again(self, x_TD: Tensor, inverse_T1: Tensor, out_TD: Tensor, scratch: Scratch) -> Tensor:
-        """The forward pass once more: the rows to `out_TD`; returns what `backward` needs."""
+    def again(self, x_TD: Tensor, inverse_T1: Tensor, out_TD: Tensor, scratch: Scratch) -> None:
+        """The forward pass once more: the rows to `out_TD`."""
         if x_TD.dim() == 2 and compiled.takes(x_TD, out_TD):
             compiled.norm_again(x_TD, inverse_T1, self.weight_D, out_TD)
-            return x_TD
-        unit_TD = scratch.take_float("norm_x", *x_TD.shape).copy_(x_TD).mul_(inverse_T1)
-        out_TD.copy_(torch.mul(unit_TD, self.weight_D, out=scratch.take_float("norm_y", *x_TD.shape)))
-        return unit_TD
+        else:
+            out_TD.copy_(self._unit(x_TD, inverse_T1, scratch).mul_(self.weight_D))
 
-    def backward(self, grad_TD: Tensor, unit_TD: Tensor, inverse_T1: Tensor, into_TD: Tensor, scratch: Scratch) -> None:
-        """Add the gradient by x to `into_TD` (float32); `unit_TD` is from `again`, x / rms where it is float32."""
-        if unit_TD.dtype != torch.float32:
-            if compiled.takes(grad_TD, unit_TD):
-                compiled.norm_backward(grad_TD, unit_TD, inverse_T1, self.weight_D, into_TD)
-                return
-            unit_TD = unit_TD * inverse_T1
+    def backward(self, grad_TD: Tensor, x_TD: Tensor, inverse_T1: Tensor, into_TD: Tensor, scratch: Scratch) -> None:
+        """Add the gradient by x to `into_TD`, float32."""
+        if x_TD.dim() == 2 and compiled.takes(grad_TD, x_TD):
+            compiled.norm_backward(grad_TD, x_TD, inverse_T1, self.weight_D, into_TD)
+            return
+        unit_TD = self._unit(x_TD, inverse_T1, scratch)
         grad = scratch.take_float("norm_g", *grad_TD.shape).copy_(grad_TD).mul_(self.weight_D)
         product = torch.mul(grad, unit_TD, out=scratch.take_float("norm_y", *grad_TD.shape))
         along_T1 = product.mean(-1, keepdim=True)
         into_TD.addcmul_(grad.addcmul_(unit_TD, along_T1, value=-1), inverse_T1)
+
+    @staticmethod
+    def _unit(x_TD: Tensor, inverse_T1: Tensor, scratch: Scratch) -> Tensor:
+        return scratch.take_float("norm_x", *x_TD.shape).copy_(x_TD).mul_(inverse_T1)
 
 
 def rotate(x_THE: Tensor, cos_TE: Tensor, sin_TE: Tensor, scratch: Scratch) -> None:

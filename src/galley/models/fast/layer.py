@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from galley.models.fast.attention import Heads, Ragged, attend, attend_backward
+from galley.models.fast.attention import Heads, Ragged, attend, attend_backward, gather
 from galley.models.fast.kernels import Gate, RmsNorm, rotate
 from galley.models.fast.memory import Scratch, Slab
 from galley.models.fast.projection import Projection
@@ -49,20 +49,28 @@ class Rows:
 
 @dataclass(frozen=True)
 class Saved:
-    """What the backward pass of one layer needs; N rows go on after attention (all, but in the last layer)."""
+    """What the backward pass of one layer needs; N rows go on after attention (all, but in the last layer).
+
+    Only what is narrow is kept. Queries, keys, values, gates and ups are computed again: they are five sixths of what
+    could be kept, and reading them back would take as long.
+    """
 
     x_TD: Tensor
     inverse_T1: Tensor
-    qkv_low_TR: Tensor
-    raw_THE: Tensor | None
-    """Queries and keys before their norms, where there are such."""
-    vectors_FE: Tensor
-    """Grouped queries, keys and values."""
     o_low_NR: Tensor
     middle_ND: Tensor
     middle_inverse_N1: Tensor
-    gate_up_low_NR: Tensor
     down_low_NR: Tensor
+
+
+@dataclass(frozen=True)
+class Attended:
+    """What goes into attention."""
+
+    vectors_FE: Tensor
+    """Grouped queries, keys and values."""
+    raw_THE: Tensor | None
+    """Queries and keys before their norms, where there are such."""
 
 
 def _keep(slab: Slab, part: Tensor) -> Tensor:
@@ -81,16 +89,12 @@ def forward(layer: Layer, x_TD: Tensor, rows: Rows, only_N: Tensor | None) -> tu
     Returns:
         The residual stream [N, D], and what `backward` needs.
     """
-    tokens, width = x_TD.shape
+    width = x_TD.shape[1]
     slab, scratch, heads = rows.slab, rows.scratch, layer.heads
-    h = layer.qkv.input("in", tokens, scratch)
+    h = layer.qkv.input("in", x_TD.shape[0], scratch)
     inverse = layer.norm.forward(x_TD, h[:, :width], scratch)
-    qkv = scratch.take("qkv", tokens + 1, layer.qkv.width_out)
-    layer.qkv.forward(h, qkv[:-1])
-    qkv[-1].zero_()
-    qkv_low = _keep(slab, h[:, width:])
-    raw = _rotate_heads(layer, qkv[:-1].view(tokens, heads.all, heads.dim), rows)
-    mixed, vectors = attend(qkv, rows.ragged, heads, layer.window, slab, scratch)
+    attended = _attended(layer, h, rows)
+    mixed = attend(attended.vectors_FE, rows.ragged, heads, layer.window, scratch)
 
     x = x_TD if only_N is None else x_TD.index_select(0, only_N)
     count = x.shape[0]
@@ -102,14 +106,22 @@ def forward(layer: Layer, x_TD: Tensor, rows: Rows, only_N: Tensor | None) -> tu
     h = layer.gate_up.input("in", count, scratch)
     middle_inverse = layer.mlp_norm.forward(middle, h[:, :width], scratch)
     gate_up = layer.gate_up.forward(h, scratch.take("gate_up", count, layer.gate_up.width_out))
-    gate_up_low = _keep(slab, h[:, width:])
     act = layer.down.input("act", count, scratch)
     inner = layer.down.width_in
     layer.gate.product(gate_up[:, :inner], gate_up[:, inner:], act[:, :inner])
     out = layer.down.forward(act, slab.take(count, width), add_TO=middle)
     down_low = _keep(slab, act[:, inner:])
-    saved = Saved(x_TD, inverse, qkv_low, raw, vectors, o_low, middle, middle_inverse, gate_up_low, down_low)
-    return out, saved
+    return out, Saved(x_TD, inverse, o_low, middle, middle_inverse, down_low)
+
+
+def _attended(layer: Layer, input_TI: Tensor, rows: Rows) -> Attended:
+    """What goes into attention, from the room that holds the normed rows; fills its low-rank columns."""
+    tokens, heads = input_TI.shape[0], layer.heads
+    qkv = rows.scratch.take("qkv", tokens + 1, layer.qkv.width_out)
+    layer.qkv.forward(input_TI, qkv[:-1])
+    qkv[-1].zero_()
+    raw = _rotate_heads(layer, qkv[:-1].view(tokens, heads.all, heads.dim), rows)
+    return Attended(gather(qkv, rows.ragged, heads, rows.scratch), raw)
 
 
 def _token_rows(mixed_QE: Tensor, rows: Rows, heads: Heads, only_N: Tensor | None) -> Tensor:
@@ -126,7 +138,7 @@ def _rotate_heads(layer: Layer, qkv_THE: Tensor, rows: Rows) -> Tensor | None:
     both = qkv_THE[:, : heads.query + heads.key]
     raw = None
     if layer.query_norm is not None and layer.key_norm is not None:
-        raw = _keep(rows.slab, both)
+        raw = rows.scratch.take("raw", *both.shape).copy_(both)
         layer.query_norm.forward(raw[:, : heads.query], both[:, : heads.query], rows.scratch)
         layer.key_norm.forward(raw[:, heads.query :], both[:, heads.query :], rows.scratch)
     if layer.rotary:
@@ -174,31 +186,29 @@ def backward(
         d_mixed.zero_().index_add_(0, only_N, d_o[:, :inner])
         grad_TD = scratch.take_float("d_all", tokens, width).zero_().index_add_(0, only_N, grad_TD)
 
-    d_qkv, mixed = attend_backward(d_mixed, saved.vectors_FE, rows.ragged, heads, layer.window, scratch)
+    h = layer.qkv.input("in", tokens, scratch)
+    layer.norm.again(saved.x_TD, saved.inverse_T1, h[:, :width], scratch)
+    attended = _attended(layer, h, rows)
+    d_qkv, mixed = attend_backward(d_mixed, attended.vectors_FE, rows.ragged, heads, layer.window, scratch)
     o_in = _token_rows(mixed, rows, heads, only_N)
     layer.o.backward_factors(dy, o_in, saved.o_low_NR, d_o[:, inner:], parts[1])
-    _rotate_heads_backward(layer, saved, d_qkv.view(tokens, heads.all, heads.dim), rows)
-    h = scratch.take("in", tokens, width)
-    unit = layer.norm.again(saved.x_TD, saved.inverse_T1, h, scratch)
+    _rotate_heads_backward(layer, attended.raw_THE, d_qkv.view(tokens, heads.all, heads.dim), rows)
     dh = layer.qkv.input("d_input", tokens, scratch)
     layer.qkv.backward_input(d_qkv, dh, only_low=not need_input)
-    layer.qkv.backward_factors(d_qkv, h, saved.qkv_low_TR, dh[:, width:], parts[0])
+    layer.qkv.backward_factors(d_qkv, h[:, :width], h[:, width:], dh[:, width:], parts[0])
     if need_input:
-        layer.norm.backward(dh[:, :width], unit, saved.inverse_T1, grad_TD, scratch)
+        layer.norm.backward(dh[:, :width], saved.x_TD, saved.inverse_T1, grad_TD, scratch)
     return grad_TD
 
 
 def _mlp_backward(
     layer: Layer, saved: Saved, grad_ND: Tensor, scratch: Scratch, gate_up_grads: Tensor, down_grads: Tensor
 ) -> None:
-    """Adds the gradient through the MLP to `grad_ND`.
-
-    Gate and up are computed again: they are more than half of what could be kept, and a tenth of the time.
-    """
+    """Adds the gradient through the MLP to `grad_ND`; gate and up are computed again."""
     count, width = grad_ND.shape
     inner = layer.down.width_in
     h = layer.gate_up.input("in", count, scratch)
-    unit = layer.mlp_norm.again(saved.middle_ND, saved.middle_inverse_N1, h[:, :width], scratch)
+    layer.mlp_norm.again(saved.middle_ND, saved.middle_inverse_N1, h[:, :width], scratch)
     gate_up = layer.gate_up.forward(h, scratch.take("gate_up", count, layer.gate_up.width_out))
     gate, up = gate_up[:, :inner], gate_up[:, inner:]
     act = layer.gate.product(gate, up, scratch.take("act", count, inner))
@@ -211,25 +221,24 @@ def _mlp_backward(
 
     dh = layer.gate_up.input("d_input", count, scratch)
     layer.gate_up.backward_input(d_gate_up, dh)
-    low = saved.gate_up_low_NR
-    layer.gate_up.backward_factors(d_gate_up, h[:, :width], low, dh[:, width:], gate_up_grads)
-    layer.mlp_norm.backward(dh[:, :width], unit, saved.middle_inverse_N1, grad_ND, scratch)
+    layer.gate_up.backward_factors(d_gate_up, h[:, :width], h[:, width:], dh[:, width:], gate_up_grads)
+    layer.mlp_norm.backward(dh[:, :width], saved.middle_ND, saved.middle_inverse_N1, grad_ND, scratch)
 
 
-def _rotate_heads_backward(layer: Layer, saved: Saved, d_qkv_THE: Tensor, rows: Rows) -> None:
+def _rotate_heads_backward(layer: Layer, raw_THE: Tensor | None, d_qkv_THE: Tensor, rows: Rows) -> None:
     heads = layer.heads
     both = d_qkv_THE[:, : heads.query + heads.key]
     if layer.rotary:
         rotate(both, rows.cos_TE, -rows.sin_TE, rows.scratch)
-    if saved.raw_THE is None:
+    if raw_THE is None:
         return
     for norm, part in (
         (layer.query_norm, slice(0, heads.query)),
         (layer.key_norm, slice(heads.query, heads.query + heads.key)),
     ):
         assert norm is not None
-        raw = saved.raw_THE[:, part].float()
+        raw = raw_THE[:, part].float()
         inverse = raw.square().mean(-1, keepdim=True).add_(norm.eps).rsqrt_()
         into = torch.zeros_like(raw)
-        norm.backward(both[:, part], raw * inverse, inverse, into, rows.scratch)
+        norm.backward(both[:, part], raw, inverse, into, rows.scratch)
         both[:, part] = into

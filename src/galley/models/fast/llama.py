@@ -155,15 +155,17 @@ class FastLlama:
             hidden_grads: gradients of the head's inputs, for each lane.
         """
         network = self._network
-        size = sum(projection.numel for projection in network.projections)
+        sizes = [projection.numel for projection in network.projections]
         work = list(zip(passes, hidden_grads, strict=True))
-        total = torch.zeros(size, device=network.embedding_VD.device)
-        for grads in self._map(lambda lane: self._lane_backward(lane[0], lane[1], size), work):
-            total += grads
+        lanes = self._map(lambda lane: self._lane_backward(lane[0], lane[1], sum(sizes)), work)
+        lanes = lanes or [torch.zeros(sum(sizes), device=network.embedding_VD.device)]
+        parts = zip(*(torch.split(grads, sizes) for grads in lanes), strict=True)
         result: dict[nn.Parameter, Tensor] = {}
-        parts = torch.split(total, [projection.numel for projection in network.projections])
-        for projection, part in zip(network.projections, parts, strict=True):
-            result.update(projection.parameter_grads(part))
+        for projection, of_lanes in zip(network.projections, parts, strict=True):
+            total = of_lanes[0].to(torch.float32, copy=True)
+            for part in of_lanes[1:]:
+                total += part
+            result.update(projection.parameter_grads(total))
         self._free += [one.memory for one in passes]
         self._settle(passes)
         return result
@@ -256,9 +258,7 @@ class FastLlama:
         network, scratch = self._network, one.memory.scratch
         norm = network.norm
         grad = scratch.take_float("d_top", *hidden_grad_ND.shape).zero_()
-        again = scratch.take("in", *one.top_ND.shape)
-        unit = norm.again(one.top_ND, one.inverse_N1, again, scratch)
-        norm.backward(hidden_grad_ND, unit, one.inverse_N1, grad, scratch)
+        norm.backward(hidden_grad_ND, one.top_ND, one.inverse_N1, grad, scratch)
         grads = one.memory.slab.take(size)
         end = size
         for number in reversed(range(len(network.layers))):
