@@ -70,6 +70,18 @@ def test_plain_lines_come_every_few_seconds() -> None:
     ]
 
 
+def test_what_was_measured_earlier_says_when() -> None:
+    stream = io.StringIO()
+    plain = PlainConsole(stream, seconds=0)
+    plain.phase("train", total=3)
+    plain.advance(1, loss=2.0)
+    plain.advance(0, held_out_loss=1.5)
+    plain.advance(1, loss=1.0)
+    lines = stream.getvalue().splitlines()
+    assert lines[2].endswith("loss 2, held-out loss 1.5")
+    assert lines[3].endswith("loss 1, held-out loss 1.5 at 1")
+
+
 def test_earlier_work_of_a_resumed_run_is_not_counted_as_speed() -> None:
     stream, clock = io.StringIO(), Clock()
     plain = PlainConsole(stream, seconds=0, clock=clock)

@@ -65,7 +65,7 @@ def test_both_models_answer_as_transformers_does(tmp_path: Path, tuning: str) ->
     verdict = judge(made.folder, observer=listener)
     answers = _answers(made.folder)
     assert verdict.n == len(answers) == len(made.held_out) > 10
-    assert listener.phases == [("load result", None), ("judge", 2 * verdict.n)]
+    assert listener.phases == [("load result", None), ("judge answers", 2 * verdict.n)]
     assert listener.advanced == 2 * verdict.n
     from galley.models import load, resolve
 

@@ -48,11 +48,6 @@ def format_fact(name: str, value: Fact) -> str:
     return f"{_words(name)} {value:.4g}" if isinstance(value, float) else f"{_words(name)} {value:,}"
 
 
-def format_facts(facts: Mapping[str, Fact]) -> str:
-    """The facts of a progress line."""
-    return ", ".join(format_fact(name, facts[name]) for name in SHOWN if name in facts)
-
-
 def _words(name: str) -> str:
     return name.replace("held_out", "held-out").replace("_", " ")
 
@@ -64,6 +59,22 @@ class _Count:
         self.name, self.total, self.before, self.done, self.started = name, total, done, done, now
         self.ends = None if seconds is None else now + seconds
         self.facts: dict[str, Fact] = {}
+        self._measured: dict[str, int] = {}
+
+    def advance(self, count: int, facts: Mapping[str, Fact]) -> None:
+        self.done += count
+        self.facts |= facts
+        self._measured |= dict.fromkeys(facts, self.done)
+
+    def line(self) -> str:
+        """The newest facts; what is measured only now and then says when it was."""
+        shown = []
+        for name in SHOWN:
+            if name in self.facts:
+                then = self._measured[name]
+                when = f" at {then:,}" if name.startswith("held_out") and then < self.done else ""
+                shown.append(format_fact(name, self.facts[name]) + when)
+        return ", ".join(shown)
 
     def seconds_left(self, now: float) -> float | None:
         new = self.done - self.before
@@ -106,14 +117,13 @@ class PlainConsole:
         """A line, when the last one is old enough."""
         if self._count is None:
             return
-        self._count.done += count
-        self._count.facts |= facts
+        self._count.advance(count, facts)
         now = self._clock()
         if now - self._shown < self._seconds:
             return
         self._shown = now
         left = self._count.seconds_left(now)
-        parts = [format_facts(self._count.facts), f"{format_duration(left)} left" if left is not None else ""]
+        parts = [self._count.line(), f"{format_duration(left)} left" if left is not None else ""]
         self._write(f"{self._count.name} {self._count.progress()}: {', '.join(part for part in parts if part)}")
 
     def note(self, kind: str, message: str) -> None:
@@ -125,7 +135,7 @@ class PlainConsole:
         if self._count is None:
             return
         count, self._count = self._count, None
-        facts = format_facts(count.facts)
+        facts = count.line()
         took = f"{count.name}: {format_duration(self._clock() - count.started)}"
         self._write(f"{took}, {facts}" if facts else took)
 
@@ -201,12 +211,11 @@ class LiveConsole:
         """The live line moves."""
         if self._progress is None or self._task is None:
             return
-        self._count.done += count
-        self._count.facts |= facts
+        self._count.advance(count, facts)
         left = self._count.seconds_left(time.monotonic())
         parts = [
             self._count.progress(),
-            format_facts(self._count.facts),
+            self._count.line(),
             f"{format_duration(left)} left" if left is not None else "",
         ]
         self._progress.update(self._task, advance=count, line=" · ".join(part for part in parts if part))
@@ -222,5 +231,5 @@ class LiveConsole:
         self._progress.stop()
         self._progress = None
         took = format_duration(time.monotonic() - self._count.started)
-        facts = format_facts(self._count.facts)
+        facts = self._count.line()
         self._console.print(f"{self._count.name}: {took}{', ' if facts else ''}{facts}", markup=False, style="dim")

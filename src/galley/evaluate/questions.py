@@ -32,7 +32,7 @@ class Question:
         """What is asked, for people."""
         if isinstance(self.example, Labelled):
             given = self.example.input
-            return given if isinstance(given, str) else f"numbers of shape {given.shape}"
+            return given if isinstance(given, str) else f"{' x '.join(map(str, given.shape))} numbers"
         return prompt_of(self.example) or ""
 
     @property

@@ -47,7 +47,7 @@ class Trial:
     def _by_answers(self, asked: Sequence[Question]) -> list[Scored]:
         """Greedy answers of both."""
         rows = self._askable(asked)
-        texts = self._both(lambda model, done: self._answers(model, rows, done), len(rows))
+        texts = self._both("judge answers", lambda model, done: self._answers(model, rows, done), len(rows))
         return [self._scored(row, *pair) for row, pair in zip(rows, texts, strict=True)]
 
     def _by_losses(self, asked: Sequence[Question]) -> list[Scored]:
@@ -56,7 +56,7 @@ class Trial:
         kept = samples.examples.tolist()
         if len(set(kept)) < len(asked):
             self.notes.append(f"{len(asked) - len(set(kept))} held-out rows have nothing to learn within the limit")
-        pairs = self._both(lambda model, done: self._losses(model, samples, done), len(samples))
+        pairs = self._both("judge losses", lambda model, done: self._losses(model, samples, done), len(samples))
         rows = []
         for number in sorted(set(kept)):
             parts = [pair for pair, example in zip(pairs, kept, strict=True) if example == number]
@@ -82,13 +82,13 @@ class Trial:
         self.baseline = f"always answering {usual!r}, the most frequent class"
         self.notes.append("a base model has no head for these classes; the comparison is with the most frequent one")
         tuned = self.run.contestants.tuned
-        self.run.observer.phase("judge", total=len(samples))
+        self.run.observer.phase("judge classes", total=len(samples))
         found = measuring.classes(tuned, samples, device=self.run.plan.device, done=self.run.observer.advance)
         return [self._scored(row, usual, text) for row, text in zip(asked, found, strict=True)]
 
-    def _both(self, measure: Callable[[Contestant, Done], list[T]], count: int) -> list[tuple[T, T]]:
+    def _both(self, phase: str, measure: Callable[[Contestant, Done], list[T]], count: int) -> list[tuple[T, T]]:
         self.run.contestants  # noqa: B018  loading is a phase of its own
-        self.run.observer.phase("judge", total=2 * count)
+        self.run.observer.phase(phase, total=2 * count)
         with self.run.contestants.base() as base:
             before = measure(base, self.run.observer.advance)
         return list(zip(before, measure(self.run.contestants.tuned, self.run.observer.advance), strict=True))
@@ -140,7 +140,7 @@ class Trial:
         shown = [row.question for row in (*best, *worst) if 0 < len(row.question.ids) <= self._room]
         if not shown:
             return rows
-        texts = self._both(lambda model, done: self._answers(model, shown, done), len(shown))
+        texts = self._both("answer examples", lambda model, done: self._answers(model, shown, done), len(shown))
         answers = {question.row: pair for question, pair in zip(shown, texts, strict=True)}
         given = ((row, answers.get(row.question.row, ("", ""))) for row in rows)
         return [replace(row, base=base, tuned=tuned) for row, (base, tuned) in given]

@@ -18,7 +18,7 @@ from galley.base import GalleyError
 from galley.runs import lock
 from galley.runs.atomic import disk_full_is_an_error, fsync_folder, read_json, write_bytes, write_json
 from galley.runs.checkpoints import Checkpoints
-from galley.runs.stream import JsonLines, last_line, read_lines
+from galley.runs.stream import JsonLines, last_line, newest, read_lines
 
 Status = Literal["new", "running", "interrupted", "failed", "done"]
 
@@ -224,6 +224,10 @@ class RunFolder:
     def last_metrics(self) -> dict[str, Any]:
         """The newest line of metrics.jsonl, or an empty mapping."""
         return last_line(self.metrics_path) or {}
+
+    def newest_metrics(self) -> dict[str, Any]:
+        """The newest value of each name in the last lines of metrics.jsonl."""
+        return newest(self.metrics_path)
 
     def event(self, kind: str, message: str, **facts: Any) -> None:
         """Add a line to events.jsonl.

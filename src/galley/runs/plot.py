@@ -68,6 +68,7 @@ def _draw(
 ) -> None:
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
+    from matplotlib.ticker import MaxNLocator
 
     figure = Figure(figsize=(8, 5), dpi=150, layout="constrained")
     FigureCanvasAgg(figure)
@@ -93,6 +94,7 @@ def _draw(
     below.set_ylim(bottom=0)
     below.set_ylabel("learning\nrate", color=_INK, fontsize=8)
     below.set_xlabel("optimiser step", color=_INK)
+    below.xaxis.set_major_locator(MaxNLocator(integer=True))
     below.ticklabel_format(axis="y", style="sci", scilimits=(0, 0))
     for axes in (top, below):
         axes.spines[["top", "right"]].set_visible(False)

@@ -100,13 +100,25 @@ def read_lines(path: Path) -> Iterator[dict[str, Any]]:
 
 def last_line(path: Path) -> dict[str, Any] | None:
     """The last whole object, read from the end of the file; None when there is none."""
+    lines = _last_lines(path)
+    return _parse(lines[-1]) if lines else None
+
+
+def newest(path: Path) -> dict[str, Any]:
+    """The newest value of each name in the last lines of the file."""
+    found: dict[str, Any] = {}
+    for line in _last_lines(path):
+        found |= _parse(line) or {}
+    return found
+
+
+def _last_lines(path: Path) -> list[bytes]:
     if not path.exists():
-        return None
+        return []
     with open(path, "rb") as file:
         size = file.seek(0, os.SEEK_END)
         file.seek(max(0, size - _TAIL))
-        lines = file.read().split(b"\n")[:-1]  # what follows the last newline is torn or empty
-    return _parse(lines[-1]) if lines else None
+        return file.read().split(b"\n")[:-1]  # what follows the last newline is torn or empty
 
 
 def _end_of_last_line(file: IO[bytes]) -> int:

@@ -26,14 +26,15 @@ def _run(args: Namespace) -> int:
 
 
 def _facts(run: RunFolder) -> dict[str, Any]:
-    metrics = run.last_metrics()
+    metrics = run.newest_metrics()
     verdict = run.read_result("verdict.json") if (run.result / "verdict.json").exists() else {}
     return {
         "name": run.name,
         "status": run.status(),
         "step": metrics.get("step", 0),
         "steps": run.plan().get("steps", 0),
-        "loss": metrics.get("loss", metrics.get("held_out_loss")),
+        "loss": metrics.get("loss"),
+        "held_out_loss": metrics.get("held_out_loss"),
         "better": verdict.get("better"),
         "worse": verdict.get("worse"),
         "base": verdict.get("base"),
@@ -50,13 +51,13 @@ def _text(facts: list[dict[str, Any]], root: str) -> str:
             run["name"],
             run["status"],
             f"{run['step']}/{run['steps']}",
-            "-" if run["loss"] is None else f"{run['loss']:.4g}",
+            *("-" if run[name] is None else f"{run[name]:.4g}" for name in ("loss", "held_out_loss")),
             _verdict(run),
             datetime.fromtimestamp(run["changed"]).strftime("%Y-%m-%d %H:%M"),
         )
         for run in facts
     ]
-    return table(("name", "status", "steps", "loss", "verdict", "when"), rows)
+    return table(("name", "status", "steps", "loss", "held out", "verdict", "when"), rows)
 
 
 def _verdict(run: dict[str, Any]) -> str:

@@ -184,12 +184,14 @@ def _blocks(group: Group) -> Iterator[tuple[slice, int]]:
         yield slice(first, last), group.prefix + last
 
 
-def _probabilities(views: Views, mask_GLK: Tensor, block: slice, seen: int, scale: float) -> tuple[Tensor, Tensor]:
+def _probabilities(
+    views: Views, ragged: Ragged, group: Group, block: slice, seen: int, heads: Heads, window: int | None
+) -> tuple[Tensor, Tensor]:
     """Queries of the block [B, G x block, E], and their probabilities [B, G x block, seen]."""
-    batch, _, _, dim = views.query_BGLE.shape
+    batch, per_key, _, dim = views.query_BGLE.shape
     query = views.query_BGLE[:, :, block].reshape(batch, -1, dim)
-    mask = mask_GLK[:, block, :seen].reshape(-1, seen)
-    scores = torch.baddbmm(mask, query, views.key_BKE[:, :seen].transpose(1, 2), alpha=scale)
+    mask = _mask(ragged, group, window, per_key, query)[:, block, :seen].reshape(-1, seen)
+    scores = torch.baddbmm(mask, query, views.key_BKE[:, :seen].transpose(1, 2), alpha=heads.scale)
     return query, torch.softmax(scores, -1)
 
 
@@ -222,14 +224,26 @@ def attend(vectors_FE: Tensor, ragged: Ragged, heads: Heads, window: int | None,
     out_QE = scratch.take("attend_out", ragged.fetch_query_Q.numel(), heads.dim)
     for group in ragged.groups:
         views = Views.of(vectors_FE, group, heads)
-        shape = views.query_BGLE.shape
-        out = out_QE[group.query_start : group.query_start + shape[:3].numel()].view(shape)
-        mask = _mask(ragged, group, window, shape[1], vectors_FE)
+        out = _of_group(out_QE, views, group)
         for block, seen in _blocks(group):
-            _, share = _probabilities(views, mask, block, seen, heads.scale)
-            mixed = torch.bmm(share, views.value_BKE[:, :seen])
-            out[:, :, block] = mixed.view(shape[0], shape[1], -1, shape[3])
+            _, share = _probabilities(views, ragged, group, block, seen, heads, window)
+            _mix(share, views.value_BKE[:, :seen], out, block)
     return out_QE
+
+
+def _of_group(rows_QE: Tensor, views: Views, group: Group) -> Tensor:
+    """The group's part of the grouped outputs, [B, G, L, E]."""
+    shape = views.query_BGLE.shape
+    return rows_QE[group.query_start : group.query_start + shape[:3].numel()].view(shape)
+
+
+def _mix(share: Tensor, value_BKE: Tensor, out_BGLE: Tensor, block: slice) -> None:
+    """Values in these shares, to the block's rows of the output."""
+    batch, per_key, length, dim = out_BGLE.shape
+    if share.shape[1] == per_key * length:  # all at once
+        torch.bmm(share, value_BKE, out=out_BGLE.view(batch, -1, dim))
+    else:
+        out_BGLE[:, :, block] = torch.bmm(share, value_BKE).view(batch, per_key, -1, dim)
 
 
 def attend_backward(
@@ -255,11 +269,15 @@ def attend_backward(
     for group in ragged.groups:
         views = Views.of(vectors_FE, group, heads)
         into = Views.of(vectors_grad, group, heads)
-        shape = views.query_BGLE.shape
-        queries = slice(group.query_start, group.query_start + shape[:3].numel())
-        grad, out = grad_QE[queries].view(shape), out_QE[queries].view(shape)
-        mask = _mask(ragged, group, window, heads.query // heads.key, vectors_FE)
-        _group_backward(views, into, grad, out, mask, list(_blocks(group)), heads.scale)
+        grad, out = _of_group(grad_QE, views, group), _of_group(out_QE, views, group)
+        blocks = list(_blocks(group))
+        if len(blocks) > 1:
+            into.key_BKE.zero_()
+            into.value_BKE.zero_()
+        for block, seen in blocks:
+            query, share = _probabilities(views, ragged, group, block, seen, heads, window)
+            _mix(share, views.value_BKE[:, :seen], out, block)
+            _block_backward(views, into, query, share, grad, block, heads.scale)
     rows = scratch.take("attend_rows", ragged.num_tokens * heads.all, heads.dim)
     torch.index_select(vectors_grad, 0, ragged.back, out=rows)
     rows_THE = rows.view(ragged.num_tokens, heads.all, heads.dim)
@@ -269,34 +287,23 @@ def attend_backward(
     return rows_THE.view(ragged.num_tokens, -1), out_QE
 
 
-def _group_backward(
-    views: Views,
-    into: Views,
-    grad_BGLE: Tensor,
-    out_BGLE: Tensor,
-    mask_GLK: Tensor,
-    blocks: list[tuple[slice, int]],
-    scale: float,
+def _block_backward(
+    views: Views, into: Views, query: Tensor, share: Tensor, grad_BGLE: Tensor, block: slice, scale: float
 ) -> None:
-    batch, per_key, _, dim = views.query_BGLE.shape
-    if len(blocks) > 1:
-        into.key_BKE.zero_()
-        into.value_BKE.zero_()
-    for block, seen in blocks:
-        key, value = views.key_BKE[:, :seen], views.value_BKE[:, :seen]
-        query, probabilities = _probabilities(views, mask_GLK, block, seen, scale)
-        out_BGLE[:, :, block] = torch.bmm(probabilities, value).view(batch, per_key, -1, dim)
-        grad = grad_BGLE[:, :, block].reshape(batch, -1, dim)
-        by_share = torch.bmm(grad, value.transpose(1, 2))
-        by_score = torch._softmax_backward_data(by_share, probabilities, -1, probabilities.dtype)
-        by_query = torch.bmm(by_score, key).mul_(scale)
-        into.query_BGLE[:, :, block] = by_query.view(batch, per_key, -1, dim)
-        if len(blocks) == 1:
-            torch.bmm(probabilities.transpose(1, 2), grad, out=into.value_BKE)
-            torch.bmm(by_score.transpose(1, 2), query, out=into.key_BKE).mul_(scale)
-        else:
-            into.value_BKE[:, :seen].baddbmm_(probabilities.transpose(1, 2), grad)
-            into.key_BKE[:, :seen].baddbmm_(by_score.transpose(1, 2), query, alpha=scale)
+    """Adds the gradients of one block's queries, keys and values, from its queries and probabilities."""
+    batch, per_key, length, dim = grad_BGLE.shape
+    seen = share.shape[2]
+    key, value = views.key_BKE[:, :seen], views.value_BKE[:, :seen]
+    grad = grad_BGLE[:, :, block].reshape(batch, -1, dim)
+    by_share = torch.bmm(grad, value.transpose(1, 2))
+    by_score = torch._softmax_backward_data(by_share, share, -1, share.dtype).mul_(scale)
+    _mix(by_score, key, into.query_BGLE, block)
+    if share.shape[1] == per_key * length:  # all at once
+        torch.bmm(share.transpose(1, 2), grad, out=into.value_BKE)
+        torch.bmm(by_score.transpose(1, 2), query, out=into.key_BKE)
+    else:
+        into.value_BKE[:, :seen].baddbmm_(share.transpose(1, 2), grad)
+        into.key_BKE[:, :seen].baddbmm_(by_score.transpose(1, 2), query)
 
 
 def _add_prefix(rows_THE: Tensor, grads: Views, group: Group, heads: Heads) -> None:

@@ -159,13 +159,19 @@ class FastLlama:
         work = list(zip(passes, hidden_grads, strict=True))
         lanes = self._map(lambda lane: self._lane_backward(lane[0], lane[1], sum(sizes)), work)
         lanes = lanes or [torch.zeros(sum(sizes), device=network.embedding_VD.device)]
-        parts = zip(*(torch.split(grads, sizes) for grads in lanes), strict=True)
-        result: dict[nn.Parameter, Tensor] = {}
-        for projection, of_lanes in zip(network.projections, parts, strict=True):
-            total = of_lanes[0].to(torch.float32, copy=True)
-            for part in of_lanes[1:]:
-                total += part
-            result.update(projection.parameter_grads(total))
+        parts = list(zip(*(torch.split(grads, sizes) for grads in lanes), strict=True))
+
+        def add(projections: slice) -> list[tuple[nn.Parameter, Tensor]]:
+            found = []
+            for projection, of_lanes in zip(network.projections[projections], parts[projections], strict=True):
+                total = of_lanes[0].to(torch.float32, copy=True)
+                for part in of_lanes[1:]:
+                    total += part
+                found += projection.parameter_grads(total)
+            return found
+
+        shares = [slice(start, None, len(lanes)) for start in range(len(lanes))]
+        result = dict(pair for found in self._map(add, shares) for pair in found)
         self._free += [one.memory for one in passes]
         self._settle(passes)
         return result
@@ -181,9 +187,11 @@ class FastLlama:
         """Bring the fused matrices up to date with the module."""
         if not all(projection.linked() for projection in self._network.projections):
             self._relink()
-        for projection in self._network.projections:
-            for place, factor, scale in projection.factors():
-                torch.mul(factor, scale, out=place) if scale != 1.0 else place.copy_(factor)
+        changing = [place for projection in self._network.projections for place in projection.factors()]
+        if changing:
+            places, factors, scales = zip(*changing, strict=True)
+            torch._foreach_copy_(places, factors)
+            torch._foreach_mul_(places, scales)
 
     def _relink(self) -> None:
         """Fuse the weights, at first and after the module was moved."""

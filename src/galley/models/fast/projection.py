@@ -43,24 +43,6 @@ class Linear:
         return float(self.adapter.scaling[self.adapter_name])
 
 
-_PIECE = 1 << 20
-"""Elements of a weight that stay in a core's cache while all rows pass by it."""
-
-
-def _product(x_TI: Tensor, weight_IO: Tensor, out_TO: Tensor, add_TO: Tensor | None = None) -> None:
-    """`x W` (plus something of the output's shape, or a bias), in pieces of the output that suit the cache."""
-    pieces = 1
-    if x_TI.device.type == "cpu":
-        pieces = -(-weight_IO.numel() // _PIECE)
-    size = -(-weight_IO.shape[1] // pieces)
-    for start in range(0, weight_IO.shape[1], size):
-        piece = slice(start, start + size)
-        if add_TO is None:
-            torch.mm(x_TI, weight_IO[:, piece], out=out_TO[:, piece])
-        else:
-            torch.addmm(add_TO[..., piece], x_TI, weight_IO[:, piece], out=out_TO[:, piece])
-
-
 class Projection:
     """Linear layers side by side, as `y = x W^T + s (x A^T) B^T` in one product, and likewise backwards.
 
@@ -143,7 +125,11 @@ class Projection:
         """Write y, plus `add_TO`, to `out_TO`; fills the low-rank columns of the input."""
         if self.rank:
             torch.mm(input_TI[:, : self.width_in], self.down_RI.t(), out=input_TI[:, self.width_in :])
-        _product(input_TI, self.matrix, out_TO, self.bias if add_TO is None else add_TO)
+        if add_TO is None and self.bias is None:
+            return torch.mm(input_TI, self.matrix, out=out_TO)
+        added = self.bias if add_TO is None else add_TO
+        assert added is not None
+        torch.addmm(added, input_TI, self.matrix, out=out_TO)
         if add_TO is not None and self.bias is not None:
             out_TO.add_(self.bias)
         return out_TO
@@ -154,7 +140,7 @@ class Projection:
         if only_low:
             torch.mm(grad_TO, self.matrix[self.width_in :].t(), out=low)
             return
-        _product(grad_TO, self.matrix.t(), into_TI)
+        torch.mm(grad_TO, self.matrix.t(), out=into_TI)
         if self.rank:
             into_TI[:, : self.width_in].addmm_(low, self.down_RI)
 
@@ -182,5 +168,6 @@ class Projection:
             if linear.down is None or linear.up is None:
                 continue
             up = ups[rank, out]
-            result += [(linear.down, downs[rank]), (linear.up, up.mul_(linear.scale).t())]
+            # in the layout of its parameter, or autograd would copy it when nothing else runs
+            result += [(linear.down, downs[rank]), (linear.up, up.mul_(linear.scale).t().contiguous())]
         return result
