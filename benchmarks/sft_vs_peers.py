@@ -3,9 +3,12 @@
     python benchmarks/sft_vs_peers.py --trl-python PEERS/bin/python --llamafactory-python PEERS/bin/python [--repeats 3]
 
 Every side is a process of its own on the same rows, with rank 16 on all linear layers, 8 rows a step and 20 steps. Real
-tokens are counted, never padding; the first two steps warm up. Afterwards one evaluator gives every side's adapter the
-same held-out rows. Workloads: `family` (60 to 100 tokens a row), `chatterbot` (long-tailed), or `spam` with a folder of
-mails given by --mails. On a machine with a GPU give --device cuda, and --unsloth-python to add Unsloth.
+tokens are counted, never padding; the first two steps warm up. Afterwards one evaluator gives every side's adapters the
+same held-out rows. Each repeat has its own seed, since after so few steps the loss depends on it more than on the tool.
+
+Workloads: `family` (60 to 100 tokens a row), `chatterbot` (long-tailed), or `spam` with a folder of mails
+given by --mails.
+On a machine with a GPU give --device cuda, and --unsloth-python to add Unsloth.
 """
 
 from __future__ import annotations
@@ -33,12 +36,12 @@ def main() -> None:
         results: dict[str, list[dict[str, float]]] = {name: [] for name, _, _ in sides}
         for repeat in range(args.repeats):
             for name, python, script in sides:
-                result = run_side(name, python, script, model, rows, work / f"{name}-{repeat}", args)
+                result = run_side(name, python, script, model, rows, work / f"{name}-{repeat}", repeat, args)
                 if result:
                     results[name].append(result)
                     print(f"{repeat + 1}/{args.repeats} {name}: {result['tokens_per_second']:.0f} tokens/s", flush=True)
         losses = {
-            name: held_out_loss(model, work / f"{name}-{args.repeats - 1}", held_out)
+            name: [held_out_loss(model, out, held_out) for out in sorted(work.glob(f"{name}-[0-9]")) if adapter_of(out)]
             for name in results
             if results[name]
         }
@@ -126,7 +129,7 @@ def chosen_sides(args: argparse.Namespace) -> list[tuple[str, str, str]]:
 
 
 def run_side(
-    name: str, python: str, script: str, model: Path, rows: Path, out: Path, args: argparse.Namespace
+    name: str, python: str, script: str, model: Path, rows: Path, out: Path, seed: int, args: argparse.Namespace
 ) -> dict[str, float] | None:
     """Run one side once; None when it fails."""
     variant = name.partition("-")[2]
@@ -140,6 +143,8 @@ def run_side(
         str(args.threads),
         "--device",
         args.device,
+        "--seed",
+        str(seed),
     ]
     environment = {**os.environ, "HF_HUB_OFFLINE": "1", "OMP_NUM_THREADS": str(args.threads)}
     done = subprocess.run(command, capture_output=True, text=True, env=environment, check=False)
@@ -151,13 +156,19 @@ def run_side(
     return None
 
 
+def adapter_of(out: Path) -> Path | None:
+    """Where a side saved its adapter; None where it failed before."""
+    places = (out, out / "result" / "adapter")
+    return next((place for place in places if (place / "adapter_config.json").exists()), None)
+
+
 def held_out_loss(model: Path, out: Path, held_out: Path) -> float:
     """Mean -log p of the completions, by transformers and PEFT alone, in float32."""
     import torch
     from peft import PeftModel
     from transformers import AutoModelForCausalLM, AutoTokenizer
 
-    adapter = out if (out / "adapter_config.json").exists() else out / "result" / "adapter"
+    adapter = adapter_of(out)
     base = AutoModelForCausalLM.from_pretrained(model, dtype=torch.float32)
     module = PeftModel.from_pretrained(base, adapter).eval()
     tokenizer = AutoTokenizer.from_pretrained(model)
@@ -176,7 +187,7 @@ def held_out_loss(model: Path, out: Path, held_out: Path) -> float:
     return total / count
 
 
-def show(results: dict[str, list[dict[str, float]]], losses: dict[str, float]) -> None:
+def show(results: dict[str, list[dict[str, float]]], losses: dict[str, list[float]]) -> None:
     """One line a side, with ratios against the best peer."""
     medians = {
         name: (
@@ -189,13 +200,26 @@ def show(results: dict[str, list[dict[str, float]]], losses: dict[str, float]) -
     peers = {name: value for name, value in medians.items() if not name.startswith("galley")}
     fastest = max((speed for speed, _ in peers.values()), default=float("nan"))
     leanest = min((memory for _, memory in peers.values()), default=float("nan"))
-    columns = ("tokens/s", "ratio", "peak GiB", "ratio", "held-out loss", "first step s")
+    columns = ("tokens/s", "ratio", "peak GiB", "ratio", "held-out loss", "+-", "first step s")
     print(f"\n{'side':26}" + "".join(f"{column:>15}" for column in columns))
     for name, (speed, memory) in medians.items():
         first = [r["first_step_seconds"] for r in results[name] if "first_step_seconds" in r]
         start = statistics.median(first) if first else float("nan")
-        values = (speed, speed / fastest, memory, memory / leanest, losses[name], start)
+        values = (
+            speed,
+            speed / fastest,
+            memory,
+            memory / leanest,
+            statistics.fmean(losses[name]),
+            spread(losses[name]),
+            start,
+        )
         print(f"{name:26}" + "".join(f"{value:15.4g}" for value in values))
+
+
+def spread(values: list[float]) -> float:
+    """Standard deviation; nan for a single value."""
+    return statistics.stdev(values) if len(values) > 1 else float("nan")
 
 
 if __name__ == "__main__":

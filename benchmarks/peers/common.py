@@ -26,6 +26,7 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--learning-rate", type=float, default=5e-4)
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--device", default="cpu")
+    parser.add_argument("--seed", type=int, default=0, help="of the adapter's first weights and of the order of rows")
     return parser.parse_args()
 
 

@@ -58,6 +58,7 @@ def main() -> None:
                 "shared_prefix": args.variant == "fast-prefix",
             },
             "name": out.name,
+            "seed": args.seed,
         }
     )
     observer = Clock(clock)

@@ -79,7 +79,7 @@ def main() -> None:
         "disable_gradient_checkpointing": True,
         "dataloader_num_workers": 0,
         "preprocessing_num_workers": 1,
-        "seed": 0,
+        "seed": args.seed,
     }
     run_exp(settings, callbacks=[Clock()])
     report(clock)

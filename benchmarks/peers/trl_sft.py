@@ -59,7 +59,7 @@ def main() -> None:
         logging_steps=1000,
         disable_tqdm=True,
         dataloader_num_workers=0,
-        seed=0,
+        seed=args.seed,
     )
     lora = LoraConfig(r=args.rank, lora_alpha=2 * args.rank, target_modules="all-linear", task_type="CAUSAL_LM")
     trainer = SFTTrainer(

@@ -15,7 +15,7 @@ def main() -> None:
     args = arguments()
     model, tokenizer = FastLanguageModel.from_pretrained(args.model, max_seq_length=512, load_in_4bit=False)
     model = FastLanguageModel.get_peft_model(
-        model, r=args.rank, lora_alpha=2 * args.rank, lora_dropout=0, random_state=0
+        model, r=args.rank, lora_alpha=2 * args.rank, lora_dropout=0, random_state=args.seed
     )
     texts = []
     for row in read_rows(args.rows):
@@ -41,7 +41,7 @@ def main() -> None:
         save_strategy="no",
         logging_steps=1000,
         disable_tqdm=True,
-        seed=0,
+        seed=args.seed,
     )
     trainer = SFTTrainer(
         model=model,

@@ -51,7 +51,7 @@ def test_runs_lists_name_status_steps_loss_and_verdict(galley: Galley) -> None:
     make_run(galley.folder / "runs", "faq-1", done=True)
     make_run(galley.folder / "runs", "faq-2", done=False)
     lines = galley("runs").out.splitlines()
-    assert lines[0].split() == ["name", "status", "steps", "loss", "verdict", "when"]
+    assert lines[0].split() == ["name", "status", "steps", "loss", "held", "out", "verdict", "when"]
     assert lines[1].split()[:4] == ["faq-1", "done", "12/40", "1.25"]
     assert "better, 0 to 0.54" in lines[1]
     assert lines[2].split()[:5] == ["faq-2", "new", "12/40", "1.25", "-"]

@@ -35,7 +35,7 @@ def test_packed_in_bf16_is_the_pretrained_model_and_learns() -> None:
     module = adapters.apply("lora", module, rank=8, alpha=16.0)
     decoder, notes = decoder_of(module, "llama")
     assert "documents packed, attention per document" in notes[-1]
-    assert "210 adapted layers and 61 norms fused" in notes[-1]
+    assert "210 adapted layers, 61 norms and 30 gated products fused" in notes[-1]
     batch = batch_of(docs, masks)
     first = decoder.token_logprobs(batch)
     error, usual = (first - truth).abs().mean(), (rounded - truth).abs().mean()

@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from galley import models
+from galley.models.fused_gate import fuse_gates
 from galley.models.fused_lora import fuse_lora
 from galley.models.fused_norm import fuse_norms
 
@@ -70,6 +71,7 @@ class Contestants:
         # as in training, so that both are rounded alike
         fuse_lora(loaded.module)
         fuse_norms(loaded.module)
+        fuse_gates(loaded.module)
         self.tuned = Contestant(loaded.module, tokenizer, loaded.spec, loaded.labels or labels)
 
     @property
