@@ -41,7 +41,11 @@ def main() -> None:
                     results[name].append(result)
                     print(f"{repeat + 1}/{args.repeats} {name}: {result['tokens_per_second']:.0f} tokens/s", flush=True)
         losses = {
-            name: [held_out_loss(model, out, held_out) for out in sorted(work.glob(f"{name}-[0-9]")) if adapter_of(out)]
+            name: [
+                held_out_loss(model, out, held_out)
+                for repeat in range(args.repeats)
+                if adapter_of(out := work / f"{name}-{repeat}")
+            ]
             for name in results
             if results[name]
         }

@@ -180,6 +180,14 @@ def test_gates_that_do_something_else_are_left_alone() -> None:
     assert fuse_gates(tiny_model("gemma")) == 0, "its gate is a GELU"
 
 
+def test_gates_that_differ_only_in_a_function_are_told_apart() -> None:
+    mlps: Any = nn.ModuleList([LlamaMLP(tiny_model("llama").config) for _ in range(3)])
+    for mlp, function in zip(mlps, (functional.silu, functional.gelu, functional.silu), strict=True):
+        del mlp.act_fn
+        mlp.act_fn = function
+    assert fuse_gates(mlps) == 2
+
+
 @pytest.mark.parametrize("loops", [True, False])
 def test_silu_product_and_its_gradients(loops: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(compiled, "usable", lambda: loops)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Hashable
 from functools import cache
 from typing import Any
 
@@ -12,7 +11,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from galley.models import compiled
-from galley.models.same import alike, same_module
+from galley.models.same import fuse_where_same, same_module
 
 _PARTS = ("gate_proj", "up_proj", "down_proj")
 
@@ -26,23 +25,16 @@ def fuse_gates(module: nn.Module) -> int:
     Returns:
         Number of MLPs that were changed.
     """
-    found: dict[Hashable, type | None] = {}
-    for mlp in module.modules():
-        key = alike(mlp)
-        if key not in found:
-            found[key] = _proven(mlp)
-        if (fused := found[key]) is not None:
-            # A class and not an attribute: copies of the model keep it, and all layers share one compilation.
-            mlp.__class__ = fused
-    return sum("gate_fused_by_galley" in vars(type(mlp)) for mlp in module.modules())
+    return fuse_where_same(module, _looks_gated, _proven, "gate_fused_by_galley")
+
+
+def _looks_gated(mlp: Any) -> bool:
+    parts = all(isinstance(getattr(mlp, part, None), nn.Module) for part in _PARTS)
+    return parts and len(inspect.signature(mlp.forward).parameters) == 1
 
 
 def _proven(mlp: Any) -> type | None:
-    """The fused class for such an MLP, if it is one and both agree."""
-    if "gate_fused_by_galley" in vars(type(mlp)) or len(inspect.signature(mlp.forward).parameters) != 1:
-        return None
-    if not all(isinstance(getattr(mlp, part, None), nn.Module) for part in _PARTS):
-        return None
+    """The fused class for such an MLP, if both agree."""
     fused: Any = _fused_class(mlp.__class__)
     width = getattr(mlp.gate_proj, "in_features", 0)
     return fused if width and same_module(mlp, fused.forward, width=width) else None

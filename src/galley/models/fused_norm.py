@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Hashable
 from functools import cache
 from typing import Any
 
@@ -11,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from galley.models import compiled
-from galley.models.same import alike, same_module
+from galley.models.same import fuse_where_same, same_module
 
 
 def fuse_norms(module: nn.Module) -> int:
@@ -23,21 +22,12 @@ def fuse_norms(module: nn.Module) -> int:
     Returns:
         Number of norms that were changed.
     """
-    found: dict[Hashable, type | None] = {}
-    for norm in module.modules():
-        key = alike(norm)
-        if key not in found:
-            found[key] = _proven(norm)
-        if (fused := found[key]) is not None:
-            # A class and not an attribute: copies of the model keep it, and all layers share one compilation.
-            norm.__class__ = fused
-    return sum("fused_by_galley" in vars(type(norm)) for norm in module.modules())
+    return fuse_where_same(module, lambda norm: bool(_epsilon_name(norm)), _proven, "fused_by_galley")
 
 
 def _proven(norm: Any) -> type | None:
-    """The fused class for such a norm, if it is one and both agree."""
-    if "fused_by_galley" in vars(type(norm)) or not (epsilon := _epsilon_name(norm)):
-        return None
+    """The fused class for such a norm, if both agree."""
+    epsilon = _epsilon_name(norm)
     for offset in (0.0, 1.0):
         fused: Any = _fused_class(norm.__class__, epsilon, offset)
         if same_module(norm, fused.forward, width=len(norm.weight)):

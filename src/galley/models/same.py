@@ -1,4 +1,4 @@
-"""Is another forward of a module the same function? Random numbers say so, in values and in gradients."""
+"""Put another forward into modules where it is the same function: random numbers say so, in values and gradients."""
 
 from __future__ import annotations
 
@@ -40,9 +40,38 @@ def same_module(module: Any, forward: Callable[[Any, Tensor], Tensor], *, width:
     )
 
 
-def alike(module: nn.Module) -> Hashable:
+def fuse_where_same(
+    module: nn.Module, is_candidate: Callable[[Any], bool], proven: Callable[[Any], type | None], mark: str
+) -> int:
+    """Give modules a class with another forward.
+
+    Args:
+        module: whose parts are looked at.
+        is_candidate: a quick look at what a part has.
+        proven: the class for such a part, after comparing; None where there is none.
+        mark: attribute that these classes have.
+
+    Returns:
+        Number of parts that have such a class now.
+    """
+    found: dict[Hashable, type | None] = {}
+    count = 0
+    for part in module.modules():
+        if mark not in vars(type(part)) and is_candidate(part):
+            key = _alike(part)
+            if key not in found:
+                found[key] = proven(part)
+            if (fused := found[key]) is not None:
+                # A class and not an attribute: copies of the model keep it, and all layers share one compilation.
+                part.__class__ = fused
+        count += mark in vars(type(part))
+    return count
+
+
+def _alike(module: nn.Module) -> Hashable:
     """Equal for modules that differ in nothing but the numbers of their weights: one of them stands for all."""
-    facts = sorted((name, repr(value)) for name, value in vars(module).items() if isinstance(value, _FACTS))
+    own = [(name, value) for name, value in vars(module).items() if not name.startswith("_")]
+    facts = [(name, repr(value) if isinstance(value, _FACTS) else id(value)) for name, value in own]
     parts = [(name, type(part), repr(part)) for name, part in module.named_children()]
     weights = [(name, tuple(p.shape), p.dtype, p.requires_grad) for name, p in module.named_parameters()]
     return type(module), tuple(facts), tuple(parts), tuple(weights)

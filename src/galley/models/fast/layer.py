@@ -51,8 +51,8 @@ class Rows:
 class Saved:
     """What the backward pass of one layer needs; N rows go on after attention (all, but in the last layer).
 
-    Only what is narrow is kept. Queries, keys, values, gates and ups are computed again: they are five sixths of what
-    could be kept, and reading them back would take as long.
+    Only what is narrow is kept. Queries, keys, values, gates and ups are computed again: they are three quarters of
+    what could be kept.
     """
 
     x_TD: Tensor
