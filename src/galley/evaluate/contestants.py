@@ -9,9 +9,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from galley import models
-from galley.models.fused_gate import fuse_gates
-from galley.models.fused_lora import fuse_lora
-from galley.models.fused_norm import fuse_norms
+from galley.models.fused import fuse
 
 if TYPE_CHECKING:
     from torch import nn
@@ -69,9 +67,7 @@ class Contestants:
             tokenizer = models.load_tokenizer(folder.result / "model")
         self.is_adapter = loaded.is_adapter
         # as in training, so that both are rounded alike
-        fuse_lora(loaded.module)
-        fuse_norms(loaded.module)
-        fuse_gates(loaded.module)
+        fuse(loaded.module)
         self.tuned = Contestant(loaded.module, tokenizer, loaded.spec, loaded.labels or labels)
 
     @property

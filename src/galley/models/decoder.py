@@ -8,9 +8,7 @@ from typing import Any, Literal, TypeAlias
 from torch import Tensor, nn
 
 from galley.data.batch import TokenBatch
-from galley.models.fused_gate import fuse_gates
-from galley.models.fused_lora import fuse_lora
-from galley.models.fused_norm import fuse_norms
+from galley.models.fused import fuse
 from galley.models.heads import find_head
 from galley.models.heap import keep_freed_memory
 from galley.models.layer_tricks import checkpoint_layers, compile_layers
@@ -56,13 +54,13 @@ class Decoder:
         network = Network(module)
         if network.device.type == "cpu":
             keep_freed_memory()
-        layers, norms, gates = fuse_lora(module), fuse_norms(module), fuse_gates(module)
+        fused = fuse(module)
         with evaluating(module):
             self._head = find_head(network, probe_tokens(network)[1])
             self._layouts = choose_layouts(network, self._head.face, packing=packing, on_note=on_note)
         facts = [f"documents {self._layouts.name}", f"log-probabilities from {self._head.name}"]
-        if layers or norms or gates:
-            facts.append(f"{layers} adapted layers, {norms} norms and {gates} gated products fused")
+        if fused:
+            facts.append(f"{fused} fused")
         on_note("model", "; ".join(facts))
         if checkpointing == "full":
             checkpoint_layers(network, on_note)

@@ -1,116 +1,102 @@
 # mypy: disable-error-code="untyped-decorator"
-"""What `compiled` calls, in the part of Python that numba compiles; the machine code is kept beside this file."""
+"""What `compiled` calls, in the part of Python that numba compiles; the machine code is kept beside this file.
+
+A loop takes the address of its numbers and the rows to do, so that threads can share the rows out among themselves:
+rows all told, rows in a turn, turns taken so far, then what it works on: of each tensor the address of its first
+row and the bytes from row to row.
+"""
 
 from __future__ import annotations
 
 import importlib
-import struct
+from collections.abc import Callable
+from functools import cached_property
 from typing import Any, TypeAlias
 
+import numpy
+
+from galley.models import bfloat16
+
 numba: Any = importlib.import_module("numba")
-ir: Any = importlib.import_module("llvmlite.ir")
-intrinsic: Any = importlib.import_module("numba.extending").intrinsic
 
-Rows: TypeAlias = tuple[int, int]
-"""Address, and bytes from row to row."""
+Numbers: TypeAlias = Any
+"""Integers of 64 bits, one after the other."""
 
-_I16, _I32, _F32 = ir.IntType(16), ir.IntType(32), ir.FloatType()
-_HALF: Any = numba.types.uint16
-_FLOAT: Any = numba.types.float32
-_jit = numba.njit(nogil=True, fastmath=True, cache=True, error_model="numpy")
+HEADER = 3
+NUMBERS = 14 + HEADER
+_OPTIONS = {"nogil": True, "fastmath": True, "cache": True, "error_model": "numpy"}
 
 
-def _address(element: Any) -> Any:
-    """Turns an integer into a pointer to elements of this type."""
+class Loop:
+    """A loop over rows, compiled when it is first used.
 
-    @intrinsic
-    def pointer(context: Any, address: Any) -> Any:
-        def generate(target: Any, builder: Any, signature: Any, args: Any) -> Any:
-            return builder.inttoptr(args[0], target.get_value_type(numba.types.CPointer(element)))
+    Args:
+        body: (numbers, first row, last row) -> None. The numbers are those that come after `HEADER`.
+    """
 
-        return numba.types.CPointer(element)(numba.types.intp), generate
+    def __init__(self, body: Callable[[Any, int, int], None]) -> None:
+        self._name, self._rows = body.__name__, numba.njit(**_OPTIONS)(body)
 
-    return pointer
+    @cached_property
+    def alone(self) -> Callable[[int], None]:
+        """Does all rows; takes the address of the numbers."""
+        rows = self._rows
 
+        def alone(address: int) -> None:
+            numbers = numba.carray(_integers(address), (NUMBERS,))
+            rows(numbers[HEADER:], 0, numbers[0])
 
-_halves, _floats = _address(_HALF), _address(_FLOAT)
+        return self._named(numba.njit, alone)
 
-# Integers as narrow as they are here keep the loops wide; numba itself would compute in 64 bits.
+    @cached_property
+    def turns(self) -> int:
+        """Address of a C function that does rows until none are left: several threads call it with the same numbers."""
+        rows = self._rows
 
+        def turns(address: int) -> None:
+            numbers = numba.carray(_integers(address), (NUMBERS,))
+            first = _next_turn(address + 16) * numbers[1]
+            while first < numbers[0]:
+                rows(numbers[HEADER:], first, min(first + numbers[1], numbers[0]))
+                first = _next_turn(address + 16) * numbers[1]
 
-@intrinsic
-def _wide(context: Any, half: Any) -> Any:
-    """A bfloat16 as float32."""
+        return self._named(numba.cfunc, turns).address
 
-    def generate(target: Any, builder: Any, signature: Any, args: Any) -> Any:
-        return builder.bitcast(builder.shl(builder.zext(args[0], _I32), ir.Constant(_I32, 16)), _F32)
-
-    return _FLOAT(_HALF), generate
-
-
-@intrinsic
-def _round(context: Any, value: Any) -> Any:
-    """A float32 as the nearest bfloat16, ties to even."""
-
-    def generate(target: Any, builder: Any, signature: Any, args: Any) -> Any:
-        bits, sixteen = builder.bitcast(args[0], _I32), ir.Constant(_I32, 16)
-        odd = builder.and_(builder.lshr(bits, sixteen), ir.Constant(_I32, 1))
-        rounded = builder.add(builder.add(bits, ir.Constant(_I32, 0x7FFF)), odd)
-        return builder.trunc(builder.lshr(rounded, sixteen), _I16)
-
-    return _HALF(_FLOAT), generate
-
-
-@intrinsic
-def _exp(context: Any, value: Any) -> Any:
-    """e^x to float32's precision: 2^k times a polynomial (the coefficients are those of the Cephes library)."""
-
-    def generate(target: Any, builder: Any, signature: Any, args: Any) -> Any:
-        def number(constant: float) -> Any:
-            return ir.Constant(_F32, struct.unpack("f", struct.pack("f", constant))[0])
-
-        low, high = number(-87.0), number(88.0)
-        x = builder.select(builder.fcmp_ordered("<", args[0], low), low, args[0])
-        x = builder.select(builder.fcmp_ordered(">", x, high), high, x)
-        nearest = builder.module.declare_intrinsic("llvm.rint", [_F32])
-        k = builder.call(nearest, [builder.fmul(x, number(1.44269504088896))])
-        rest = builder.fsub(x, builder.fmul(k, number(0.693359375)))
-        rest = builder.fadd(rest, builder.fmul(k, number(2.12194440e-4)))
-        series = number(1.9875691500e-4)
-        for term in (1.3981999507e-3, 8.3334519073e-3, 4.1665795894e-2, 1.6666665459e-1, 0.5):
-            series = builder.fadd(builder.fmul(series, rest), number(term))
-        series = builder.fadd(builder.fmul(builder.fmul(series, rest), rest), rest)
-        exponent = builder.add(builder.fptosi(k, _I32), ir.Constant(_I32, 127))
-        power = builder.bitcast(builder.shl(exponent, ir.Constant(_I32, 23)), _F32)
-        return builder.fmul(builder.fadd(series, number(1.0)), power)
-
-    return _FLOAT(_FLOAT), generate
+    def _named(self, compiler: Any, function: Any) -> Any:
+        function.__qualname__ = f"{self._name}.{function.__name__}"  # under which its machine code is kept
+        return compiler(numba.types.void(numba.types.intp), **_OPTIONS)(function)
 
 
+_wide, _round, _exp = bfloat16.wide, bfloat16.rounded, bfloat16.exponential
+_halves, _floats, _integers = bfloat16.halves, bfloat16.floats, bfloat16.integers
+_next_turn, _softmax_row = bfloat16.next_turn, bfloat16.causal_softmax_row
 _ONE, _ZERO = numba.float32(1), numba.float32(0)
 
 
-@_jit
-def norm(x: Rows, w: int, out: Rows, inv: int, rows: int, width: int, eps: float) -> None:
+@Loop
+def norm(n: Numbers, first: int, last: int) -> None:
     """Root-mean-square norm, and 1 / rms of each row."""
-    weight, inverse = numba.carray(_floats(w), (width,)), numba.carray(_floats(inv), (rows,))
-    for row in range(rows):
+    x, out, width = (n[0], n[1]), (n[2], n[3]), n[4]
+    weight, inverse = numba.carray(_floats(n[5]), (width,)), numba.carray(_floats(n[6]), (last,))
+    epsilon = numba.carray(_floats(n[7]), (1,))[0]
+    for row in range(first, last):
         source = numba.carray(_halves(x[0] + row * x[1]), (width,))
         target = numba.carray(_halves(out[0] + row * out[1]), (width,))
         total = _ZERO
         for i in range(width):
             total += _wide(source[i]) * _wide(source[i])
-        scale = _ONE / numba.float32((total / numba.float32(width) + numba.float32(eps)) ** 0.5)
+        scale = _ONE / numba.float32((total / numba.float32(width) + epsilon) ** 0.5)
         inverse[row] = scale
         for i in range(width):
             target[i] = _round(_wide(source[i]) * scale * weight[i])
 
 
-@_jit
-def norm_again(x: Rows, w: int, out: Rows, inv: int, rows: int, width: int) -> None:
+@Loop
+def norm_again(n: Numbers, first: int, last: int) -> None:
     """The same with 1 / rms at hand."""
-    weight, inverse = numba.carray(_floats(w), (width,)), numba.carray(_floats(inv), (rows,))
-    for row in range(rows):
+    x, out, width = (n[0], n[1]), (n[2], n[3]), n[4]
+    weight, inverse = numba.carray(_floats(n[5]), (width,)), numba.carray(_floats(n[6]), (last,))
+    for row in range(first, last):
         source = numba.carray(_halves(x[0] + row * x[1]), (width,))
         target = numba.carray(_halves(out[0] + row * out[1]), (width,))
         scale = inverse[row]
@@ -118,11 +104,12 @@ def norm_again(x: Rows, w: int, out: Rows, inv: int, rows: int, width: int) -> N
             target[i] = _round(_wide(source[i]) * scale * weight[i])
 
 
-@_jit
-def norm_backward(grad: Rows, x: Rows, w: int, inv: int, into: Rows, rows: int, width: int) -> None:
+@Loop
+def norm_backward(n: Numbers, first: int, last: int) -> None:
     """Adds the gradient by x, float32."""
-    weight, inverse = numba.carray(_floats(w), (width,)), numba.carray(_floats(inv), (rows,))
-    for row in range(rows):
+    grad, x, into, width = (n[0], n[1]), (n[2], n[3]), (n[4], n[5]), n[6]
+    weight, inverse = numba.carray(_floats(n[7]), (width,)), numba.carray(_floats(n[8]), (last,))
+    for row in range(first, last):
         given = numba.carray(_halves(grad[0] + row * grad[1]), (width,))
         source = numba.carray(_halves(x[0] + row * x[1]), (width,))
         target = numba.carray(_floats(into[0] + row * into[1]), (width,))
@@ -134,11 +121,12 @@ def norm_backward(grad: Rows, x: Rows, w: int, inv: int, into: Rows, rows: int, 
             target[i] += scale * (_wide(given[i]) * weight[i] - _wide(source[i]) * along)
 
 
-@_jit
-def norm_gradient(grad: Rows, x: Rows, w: int, inv: int, out: Rows, rows: int, width: int) -> None:
+@Loop
+def norm_gradient(n: Numbers, first: int, last: int) -> None:
     """The gradient by x, bfloat16."""
-    weight, inverse = numba.carray(_floats(w), (width,)), numba.carray(_floats(inv), (rows,))
-    for row in range(rows):
+    grad, x, out, width = (n[0], n[1]), (n[2], n[3]), (n[4], n[5]), n[6]
+    weight, inverse = numba.carray(_floats(n[7]), (width,)), numba.carray(_floats(n[8]), (last,))
+    for row in range(first, last):
         given = numba.carray(_halves(grad[0] + row * grad[1]), (width,))
         source = numba.carray(_halves(x[0] + row * x[1]), (width,))
         target = numba.carray(_halves(out[0] + row * out[1]), (width,))
@@ -150,10 +138,11 @@ def norm_gradient(grad: Rows, x: Rows, w: int, inv: int, out: Rows, rows: int, w
             target[i] = _round(scale * (_wide(given[i]) * weight[i] - _wide(source[i]) * along))
 
 
-@_jit
-def silu_product(gate: Rows, up: Rows, out: Rows, rows: int, width: int) -> None:
+@Loop
+def silu_product(n: Numbers, first: int, last: int) -> None:
     """`silu(gate) * up`."""
-    for row in range(rows):
+    gate, up, out, width = (n[0], n[1]), (n[2], n[3]), (n[4], n[5]), n[6]
+    for row in range(first, last):
         gates = numba.carray(_halves(gate[0] + row * gate[1]), (width,))
         ups = numba.carray(_halves(up[0] + row * up[1]), (width,))
         target = numba.carray(_halves(out[0] + row * out[1]), (width,))
@@ -162,10 +151,12 @@ def silu_product(gate: Rows, up: Rows, out: Rows, rows: int, width: int) -> None
             target[i] = _round(x / (_ONE + _exp(-x)) * _wide(ups[i]))
 
 
-@_jit
-def silu_product_backward(grad: Rows, gate: Rows, up: Rows, d_gate: Rows, d_up: Rows, rows: int, width: int) -> None:
+@Loop
+def silu_product_backward(n: Numbers, first: int, last: int) -> None:
     """Gradients by both factors."""
-    for row in range(rows):
+    grad, gate, up, d_gate, d_up = (n[0], n[1]), (n[2], n[3]), (n[4], n[5]), (n[6], n[7]), (n[8], n[9])
+    width = n[10]
+    for row in range(first, last):
         given = numba.carray(_halves(grad[0] + row * grad[1]), (width,))
         gates = numba.carray(_halves(gate[0] + row * gate[1]), (width,))
         ups = numba.carray(_halves(up[0] + row * up[1]), (width,))
@@ -180,10 +171,11 @@ def silu_product_backward(grad: Rows, gate: Rows, up: Rows, d_gate: Rows, d_up: 
             by_gate[i] = _round(_wide(given[i]) * _wide(ups[i]) * (share + x * share * (_ONE - share)))
 
 
-@_jit
-def rotate(x: Rows, cos: int, sin: int, tokens: int, heads: int, half: int) -> None:
-    """Rotary position embedding in place."""
-    for token in range(tokens):
+@Loop
+def rotate(n: Numbers, first: int, last: int) -> None:
+    """Rotary position embedding in place; a row has the heads of one token."""
+    x, cos, sin, heads, half = (n[0], n[1]), n[2], n[3], n[4], n[5]
+    for token in range(first, last):
         cosine = numba.carray(_halves(cos + 2 * token * half), (half,))
         sine = numba.carray(_halves(sin + 2 * token * half), (half,))
         for head in range(heads):
@@ -194,3 +186,53 @@ def rotate(x: Rows, cos: int, sin: int, tokens: int, heads: int, half: int) -> N
                 a, b, c, s = _wide(low[i]), _wide(high[i]), _wide(cosine[i]), _wide(sine[i])
                 low[i] = _round(a * c - b * s)
                 high[i] = _round(b * c + a * s)
+
+
+@Loop
+def turn(n: Numbers, first: int, last: int) -> None:
+    """The same from one tensor to another, with a cosine and a sine for every element; or its transpose."""
+    by_head, by_token, heads, half = (n[4], n[6]), (n[5], n[7]), n[8], n[9]
+    for token in range(first, last):
+        low_cos = numba.carray(_halves(n[2] + 4 * token * half), (half,))
+        high_cos = numba.carray(_halves(n[2] + 4 * token * half + 2 * half), (half,))
+        at = n[3] + 4 * token * half
+        # Of the transpose, each half takes the other's sine, with the other sign.
+        to_low = numba.carray(_halves(at + 2 * half * n[10]), (half,))
+        to_high = numba.carray(_halves(at + 2 * half * (1 - n[10])), (half,))
+        sign = numba.float32(2 * n[10] - 1)
+        for head in range(heads):
+            x = n[0] + head * by_head[0] + token * by_token[0]
+            out = n[1] + head * by_head[1] + token * by_token[1]
+            low, high = numba.carray(_halves(x), (half,)), numba.carray(_halves(x + 2 * half), (half,))
+            new_low, new_high = numba.carray(_halves(out), (half,)), numba.carray(_halves(out + 2 * half), (half,))
+            for i in range(half):
+                new_low[i] = _round(_wide(low[i]) * _wide(low_cos[i]) + sign * _wide(high[i]) * _wide(to_low[i]))
+            for i in range(half):
+                new_high[i] = _round(_wide(high[i]) * _wide(high_cos[i]) - sign * _wide(low[i]) * _wide(to_high[i]))
+
+
+@Loop
+def causal_softmax(n: Numbers, first: int, last: int) -> None:
+    """Softmax in place of queries that see the keys up to their own, and no more than a window of them."""
+    x, width, queries, seen_by_first, window = (n[0], n[1]), n[2], n[3], n[4], n[5]
+    scale = numba.carray(_floats(n[6]), (1,))[0]
+    spare = numpy.empty(width, numpy.float32)
+    for row in range(first, last):
+        seen = row % queries + seen_by_first
+        hidden = max(0, seen - window) if window else 0
+        _softmax_row(x[0] + row * x[1], spare.ctypes.data, hidden, seen, width, scale)
+
+
+@Loop
+def softmax_gradient(n: Numbers, first: int, last: int) -> None:
+    """The gradient by the scores, in place of that by the shares."""
+    grad, share, width = (n[0], n[1]), (n[2], n[3]), n[4]
+    scale = numba.carray(_floats(n[5]), (1,))[0]
+    for row in range(first, last):
+        given = numba.carray(_halves(grad[0] + row * grad[1]), (width,))
+        shares = numba.carray(_halves(share[0] + row * share[1]), (width,))
+        along = _ZERO
+        for i in range(width):
+            along += _wide(given[i]) * _wide(shares[i])
+        for i in range(width):
+            given[i] = _round((_wide(given[i]) - along) * _wide(shares[i]) * scale)

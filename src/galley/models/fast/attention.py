@@ -13,7 +13,9 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from galley.models import compiled
 from galley.models.fast.memory import Scratch
+from galley.models.grouped_attention import score_gradient
 
 _BUCKET = 16
 """A group's length is a multiple of this, so that few shapes have to be compiled."""
@@ -190,6 +192,11 @@ def _probabilities(
     """Queries of the block [B, G x block, E], and their probabilities [B, G x block, seen]."""
     batch, per_key, _, dim = views.query_BGLE.shape
     query = views.query_BGLE[:, :, block].reshape(batch, -1, dim)
+    if compiled.takes(query) and seen % compiled.KEYS == 0:
+        share = torch.bmm(query, views.key_BKE[:, :seen].transpose(1, 2))
+        sees = {"queries": block.stop - block.start, "seen_by_first": group.prefix + block.start + 1, "window": window}
+        compiled.causal_softmax(share.flatten(0, 1), heads.scale, **sees)
+        return query, share
     mask = _mask(ragged, group, window, per_key, query)[:, block, :seen].reshape(-1, seen)
     scores = torch.baddbmm(mask, query, views.key_BKE[:, :seen].transpose(1, 2), alpha=heads.scale)
     return query, torch.softmax(scores, -1)
@@ -296,7 +303,7 @@ def _block_backward(
     key, value = views.key_BKE[:, :seen], views.value_BKE[:, :seen]
     grad = grad_BGLE[:, :, block].reshape(batch, -1, dim)
     by_share = torch.bmm(grad, value.transpose(1, 2))
-    by_score = torch._softmax_backward_data(by_share, share, -1, share.dtype).mul_(scale)
+    by_score = score_gradient(by_share, share, scale)
     _mix(by_score, key, into.query_BGLE, block)
     if share.shape[1] == per_key * length:  # all at once
         torch.bmm(share.transpose(1, 2), grad, out=into.value_BKE)
