@@ -1,3 +1,4 @@
+# mypy: disable-error-code="untyped-decorator"
 """What numba lacks for `loops`: bfloat16, a fast e^x, a counter for threads, and a softmax of 16 numbers at a time.
 
 Each is a piece of LLVM code, for one number or for a vector of them. Left to itself, the compiler finds no way to take
@@ -129,8 +130,12 @@ def causal_softmax_row(context: Any, at: Any, spare: Any, hidden: Any, seen: Any
 
     `at` is the row's address, `spare` that of as many float32; `width` is a multiple of `LANES`.
     """
-    signature = numba.types.void(_intp, _intp, _intp, _intp, _intp, _float)
-    return signature, lambda target, builder, _, args: _emit_softmax(builder, *args) or target.get_dummy_value()
+
+    def generate(target: Any, builder: Any, signature: Any, args: Any) -> Any:
+        _emit_softmax(builder, *args)
+        return target.get_dummy_value()
+
+    return numba.types.void(_intp, _intp, _intp, _intp, _intp, _float), generate
 
 
 def _emit_softmax(builder: Any, at: Any, spare: Any, hidden: Any, seen: Any, width: Any, scale: Any) -> None:

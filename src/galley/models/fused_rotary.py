@@ -97,7 +97,8 @@ class _Rotary(torch.autograd.Function):
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None, None]:
         _, heads, tokens, width = grad.shape
         into_HTE = torch.empty(tokens, heads, width, dtype=grad.dtype).transpose(0, 1)
-        compiled.turn(_even(grad[0]), *ctx.saved_tensors, into_HTE, back=True)
+        cos_TE, sin_TE = ctx.saved_tensors
+        compiled.turn(_even(grad[0]), cos_TE, sin_TE, into_HTE, back=True)
         return into_HTE[None], None, None
 
 

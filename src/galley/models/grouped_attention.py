@@ -63,7 +63,8 @@ class Plan:
 def arrange(lengths: tuple[int, ...], heads: int, key_heads: int, device: torch.device) -> Plan:
     """Groups of documents of these lengths, and the ways there and back."""
     tokens, starts = sum(lengths), [sum(lengths[:d]) for d in range(len(lengths))]
-    groups, queries, keys, real_queries, real_keys = [], [], [], [], []
+    groups: list[Group] = []
+    queries, keys, real_queries, real_keys = (list[Tensor]() for _ in range(4))
     head_HG = torch.arange(heads).view(key_heads, -1)
     for members in groups_of_similar_length(lengths):
         longest = -(-lengths[members[0]] // compiled.KEYS) * compiled.KEYS
@@ -75,11 +76,11 @@ def arrange(lengths: tuple[int, ...], heads: int, key_heads: int, device: torch.
         key = torch.arange(key_heads)[:, None, None] * tokens + token_DL
         real_queries.append(real_DL[None, :, None, :].expand_as(query).flatten())
         real_keys.append(real_DL.expand_as(key).flatten())
-        at_query, at_key = sum(map(len, queries)), sum(map(len, keys))
+        at_query, at_key = (sum(part.numel() for part in parts) for parts in (queries, keys))
         queries.append(query.flatten())
         keys.append(key.flatten())
-        parts = slice(at_query, at_query + query.numel()), slice(at_key, at_key + key.numel())
-        groups.append(Group(*parts, key_heads * len(members), longest))
+        of_queries, of_keys = slice(at_query, at_query + query.numel()), slice(at_key, at_key + key.numel())
+        groups.append(Group(of_queries, of_keys, key_heads * len(members), longest))
     fetch_query, real_query = torch.cat(queries), torch.cat(real_queries)
     fetch_key, real_key = torch.cat(keys), torch.cat(real_keys)
     indices = (fetch_query, fetch_key, (~real_query).nonzero()[:, 0], _back(fetch_query, real_query))

@@ -38,7 +38,7 @@ class Loop:
         self._name, self._rows = body.__name__, numba.njit(**_OPTIONS)(body)
 
     @cached_property
-    def alone(self) -> Callable[[int], None]:
+    def alone(self) -> Any:
         """Does all rows; takes the address of the numbers."""
         rows = self._rows
 
@@ -60,7 +60,7 @@ class Loop:
                 rows(numbers[HEADER:], first, min(first + numbers[1], numbers[0]))
                 first = _next_turn(address + 16) * numbers[1]
 
-        return self._named(numba.cfunc, turns).address
+        return int(self._named(numba.cfunc, turns).address)
 
     def _named(self, compiler: Any, function: Any) -> Any:
         function.__qualname__ = f"{self._name}.{function.__name__}"  # under which its machine code is kept
