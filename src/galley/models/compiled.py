@@ -132,13 +132,13 @@ def _run(name: str, like: Tensor, *numbers: int) -> None:
     packed = array("q", (rows, a_turn, 0, *numbers))
     address = packed.buffer_info()[0]
     if team is None or threads == 1:
-        loop.alone(address)
+        loop(address)
     else:
-        team(loop.turns, address, threads, 0)
+        team(loop, address, threads, 0)
 
 
 @cache
-def _torch_team() -> Callable[[int, int, int, int], None] | None:
+def _torch_team() -> Callable[[Any, int, int, int], None] | None:
     """GNU OpenMP's (function, data, threads, flags), with the threads that torch's own loops keep awake.
 
     A second set of threads, numba's for example, would wait for the cores that these hold.

@@ -1,17 +1,16 @@
 # mypy: disable-error-code="untyped-decorator"
 """What `compiled` calls, in the part of Python that numba compiles; the machine code is kept beside this file.
 
-A loop takes the address of its numbers and the rows to do, so that threads can share the rows out among themselves:
-rows all told, rows in a turn, turns taken so far, then what it works on: of each tensor the address of its first
-row and the bytes from row to row.
+A loop takes the address of its numbers, integers of 64 bits: rows all told, rows in a turn, turns taken so far (threads
+take them in turns until none are left), and then what it works on, of each tensor the address of its first row and the
+bytes from row to row.
 """
 
 from __future__ import annotations
 
 import importlib
-from collections.abc import Callable
-from functools import cached_property
-from typing import Any, TypeAlias
+from collections.abc import Callable, Iterator
+from typing import Any
 
 import numpy
 
@@ -19,52 +18,10 @@ from galley.models import bfloat16
 
 numba: Any = importlib.import_module("numba")
 
-Numbers: TypeAlias = Any
-"""Integers of 64 bits, one after the other."""
-
 HEADER = 3
-NUMBERS = 14 + HEADER
+NUMBERS = 14
+_MANY = 1 << 40
 _OPTIONS = {"nogil": True, "fastmath": True, "cache": True, "error_model": "numpy"}
-
-
-class Loop:
-    """A loop over rows, compiled when it is first used.
-
-    Args:
-        body: (numbers, first row, last row) -> None. The numbers are those that come after `HEADER`.
-    """
-
-    def __init__(self, body: Callable[[Any, int, int], None]) -> None:
-        self._name, self._rows = body.__name__, numba.njit(**_OPTIONS)(body)
-
-    @cached_property
-    def alone(self) -> Any:
-        """Does all rows; takes the address of the numbers."""
-        rows = self._rows
-
-        def alone(address: int) -> None:
-            numbers = numba.carray(_integers(address), (NUMBERS,))
-            rows(numbers[HEADER:], 0, numbers[0])
-
-        return self._named(numba.njit, alone)
-
-    @cached_property
-    def turns(self) -> int:
-        """Address of a C function that does rows until none are left: several threads call it with the same numbers."""
-        rows = self._rows
-
-        def turns(address: int) -> None:
-            numbers = numba.carray(_integers(address), (NUMBERS,))
-            first = _next_turn(address + 16) * numbers[1]
-            while first < numbers[0]:
-                rows(numbers[HEADER:], first, min(first + numbers[1], numbers[0]))
-                first = _next_turn(address + 16) * numbers[1]
-
-        return int(self._named(numba.cfunc, turns).address)
-
-    def _named(self, compiler: Any, function: Any) -> Any:
-        function.__qualname__ = f"{self._name}.{function.__name__}"  # under which its machine code is kept
-        return compiler(numba.types.void(numba.types.intp), **_OPTIONS)(function)
 
 
 _wide, _round, _exp = bfloat16.wide, bfloat16.rounded, bfloat16.exponential
@@ -73,13 +30,31 @@ _next_turn, _softmax_row = bfloat16.next_turn, bfloat16.causal_softmax_row
 _ONE, _ZERO = numba.float32(1), numba.float32(0)
 
 
-@Loop
-def norm(n: Numbers, first: int, last: int) -> None:
+
+
+@numba.njit(**_OPTIONS)
+def _rows(at: int) -> Iterator[int]:
+    """The rows that fall to this thread."""
+    numbers = numba.carray(_integers(at), (HEADER,))
+    first = _next_turn(at + 16) * numbers[1]
+    while first < numbers[0]:
+        for row in range(first, min(first + numbers[1], numbers[0])):
+            yield row  # noqa: UP028 numba has no `yield from`
+        first = _next_turn(at + 16) * numbers[1]
+
+
+def _loop(function: Callable[[int], None]) -> Any:
+    """Compile a loop, and give it as a C function of the address of its numbers."""
+    return numba.cfunc(numba.types.void(numba.types.intp), **_OPTIONS)(function).ctypes
+
+@_loop
+def norm(at: int) -> None:
     """Root-mean-square norm, and 1 / rms of each row."""
+    n = numba.carray(_integers(at + 8 * HEADER), (NUMBERS,))
     x, out, width = (n[0], n[1]), (n[2], n[3]), n[4]
-    weight, inverse = numba.carray(_floats(n[5]), (width,)), numba.carray(_floats(n[6]), (last,))
+    weight, inverse = numba.carray(_floats(n[5]), (width,)), numba.carray(_floats(n[6]), (_MANY,))
     epsilon = numba.carray(_floats(n[7]), (1,))[0]
-    for row in range(first, last):
+    for row in _rows(at):
         source = numba.carray(_halves(x[0] + row * x[1]), (width,))
         target = numba.carray(_halves(out[0] + row * out[1]), (width,))
         total = _ZERO
@@ -91,12 +66,13 @@ def norm(n: Numbers, first: int, last: int) -> None:
             target[i] = _round(_wide(source[i]) * scale * weight[i])
 
 
-@Loop
-def norm_again(n: Numbers, first: int, last: int) -> None:
+@_loop
+def norm_again(at: int) -> None:
     """The same with 1 / rms at hand."""
+    n = numba.carray(_integers(at + 8 * HEADER), (NUMBERS,))
     x, out, width = (n[0], n[1]), (n[2], n[3]), n[4]
-    weight, inverse = numba.carray(_floats(n[5]), (width,)), numba.carray(_floats(n[6]), (last,))
-    for row in range(first, last):
+    weight, inverse = numba.carray(_floats(n[5]), (width,)), numba.carray(_floats(n[6]), (_MANY,))
+    for row in _rows(at):
         source = numba.carray(_halves(x[0] + row * x[1]), (width,))
         target = numba.carray(_halves(out[0] + row * out[1]), (width,))
         scale = inverse[row]
@@ -104,12 +80,13 @@ def norm_again(n: Numbers, first: int, last: int) -> None:
             target[i] = _round(_wide(source[i]) * scale * weight[i])
 
 
-@Loop
-def norm_backward(n: Numbers, first: int, last: int) -> None:
+@_loop
+def norm_backward(at: int) -> None:
     """Adds the gradient by x, float32."""
+    n = numba.carray(_integers(at + 8 * HEADER), (NUMBERS,))
     grad, x, into, width = (n[0], n[1]), (n[2], n[3]), (n[4], n[5]), n[6]
-    weight, inverse = numba.carray(_floats(n[7]), (width,)), numba.carray(_floats(n[8]), (last,))
-    for row in range(first, last):
+    weight, inverse = numba.carray(_floats(n[7]), (width,)), numba.carray(_floats(n[8]), (_MANY,))
+    for row in _rows(at):
         given = numba.carray(_halves(grad[0] + row * grad[1]), (width,))
         source = numba.carray(_halves(x[0] + row * x[1]), (width,))
         target = numba.carray(_floats(into[0] + row * into[1]), (width,))
@@ -121,12 +98,13 @@ def norm_backward(n: Numbers, first: int, last: int) -> None:
             target[i] += scale * (_wide(given[i]) * weight[i] - _wide(source[i]) * along)
 
 
-@Loop
-def norm_gradient(n: Numbers, first: int, last: int) -> None:
+@_loop
+def norm_gradient(at: int) -> None:
     """The gradient by x, bfloat16."""
+    n = numba.carray(_integers(at + 8 * HEADER), (NUMBERS,))
     grad, x, out, width = (n[0], n[1]), (n[2], n[3]), (n[4], n[5]), n[6]
-    weight, inverse = numba.carray(_floats(n[7]), (width,)), numba.carray(_floats(n[8]), (last,))
-    for row in range(first, last):
+    weight, inverse = numba.carray(_floats(n[7]), (width,)), numba.carray(_floats(n[8]), (_MANY,))
+    for row in _rows(at):
         given = numba.carray(_halves(grad[0] + row * grad[1]), (width,))
         source = numba.carray(_halves(x[0] + row * x[1]), (width,))
         target = numba.carray(_halves(out[0] + row * out[1]), (width,))
@@ -138,11 +116,12 @@ def norm_gradient(n: Numbers, first: int, last: int) -> None:
             target[i] = _round(scale * (_wide(given[i]) * weight[i] - _wide(source[i]) * along))
 
 
-@Loop
-def silu_product(n: Numbers, first: int, last: int) -> None:
+@_loop
+def silu_product(at: int) -> None:
     """`silu(gate) * up`."""
+    n = numba.carray(_integers(at + 8 * HEADER), (NUMBERS,))
     gate, up, out, width = (n[0], n[1]), (n[2], n[3]), (n[4], n[5]), n[6]
-    for row in range(first, last):
+    for row in _rows(at):
         gates = numba.carray(_halves(gate[0] + row * gate[1]), (width,))
         ups = numba.carray(_halves(up[0] + row * up[1]), (width,))
         target = numba.carray(_halves(out[0] + row * out[1]), (width,))
@@ -151,12 +130,13 @@ def silu_product(n: Numbers, first: int, last: int) -> None:
             target[i] = _round(x / (_ONE + _exp(-x)) * _wide(ups[i]))
 
 
-@Loop
-def silu_product_backward(n: Numbers, first: int, last: int) -> None:
+@_loop
+def silu_product_backward(at: int) -> None:
     """Gradients by both factors."""
+    n = numba.carray(_integers(at + 8 * HEADER), (NUMBERS,))
     grad, gate, up, d_gate, d_up = (n[0], n[1]), (n[2], n[3]), (n[4], n[5]), (n[6], n[7]), (n[8], n[9])
     width = n[10]
-    for row in range(first, last):
+    for row in _rows(at):
         given = numba.carray(_halves(grad[0] + row * grad[1]), (width,))
         gates = numba.carray(_halves(gate[0] + row * gate[1]), (width,))
         ups = numba.carray(_halves(up[0] + row * up[1]), (width,))
@@ -171,11 +151,12 @@ def silu_product_backward(n: Numbers, first: int, last: int) -> None:
             by_gate[i] = _round(_wide(given[i]) * _wide(ups[i]) * (share + x * share * (_ONE - share)))
 
 
-@Loop
-def rotate(n: Numbers, first: int, last: int) -> None:
+@_loop
+def rotate(at: int) -> None:
     """Rotary position embedding in place; a row has the heads of one token."""
+    n = numba.carray(_integers(at + 8 * HEADER), (NUMBERS,))
     x, cos, sin, heads, half = (n[0], n[1]), n[2], n[3], n[4], n[5]
-    for token in range(first, last):
+    for token in _rows(at):
         cosine = numba.carray(_halves(cos + 2 * token * half), (half,))
         sine = numba.carray(_halves(sin + 2 * token * half), (half,))
         for head in range(heads):
@@ -188,17 +169,18 @@ def rotate(n: Numbers, first: int, last: int) -> None:
                 high[i] = _round(b * c + a * s)
 
 
-@Loop
-def turn(n: Numbers, first: int, last: int) -> None:
+@_loop
+def turn(at: int) -> None:
     """The same from one tensor to another, with a cosine and a sine for every element; or its transpose."""
+    n = numba.carray(_integers(at + 8 * HEADER), (NUMBERS,))
     by_head, by_token, heads, half = (n[4], n[6]), (n[5], n[7]), n[8], n[9]
-    for token in range(first, last):
+    for token in _rows(at):
         low_cos = numba.carray(_halves(n[2] + 4 * token * half), (half,))
         high_cos = numba.carray(_halves(n[2] + 4 * token * half + 2 * half), (half,))
-        at = n[3] + 4 * token * half
+        sine = n[3] + 4 * token * half
         # Of the transpose, each half takes the other's sine, with the other sign.
-        to_low = numba.carray(_halves(at + 2 * half * n[10]), (half,))
-        to_high = numba.carray(_halves(at + 2 * half * (1 - n[10])), (half,))
+        to_low = numba.carray(_halves(sine + 2 * half * n[10]), (half,))
+        to_high = numba.carray(_halves(sine + 2 * half * (1 - n[10])), (half,))
         sign = numba.float32(2 * n[10] - 1)
         for head in range(heads):
             x = n[0] + head * by_head[0] + token * by_token[0]
@@ -211,24 +193,26 @@ def turn(n: Numbers, first: int, last: int) -> None:
                 new_high[i] = _round(_wide(high[i]) * _wide(high_cos[i]) - sign * _wide(low[i]) * _wide(to_high[i]))
 
 
-@Loop
-def causal_softmax(n: Numbers, first: int, last: int) -> None:
+@_loop
+def causal_softmax(at: int) -> None:
     """Softmax in place of queries that see the keys up to their own, and no more than a window of them."""
+    n = numba.carray(_integers(at + 8 * HEADER), (NUMBERS,))
     x, width, queries, seen_by_first, window = (n[0], n[1]), n[2], n[3], n[4], n[5]
     scale = numba.carray(_floats(n[6]), (1,))[0]
     spare = numpy.empty(width, numpy.float32)
-    for row in range(first, last):
+    for row in _rows(at):
         seen = row % queries + seen_by_first
         hidden = max(0, seen - window) if window else 0
         _softmax_row(x[0] + row * x[1], spare.ctypes.data, hidden, seen, width, scale)
 
 
-@Loop
-def softmax_gradient(n: Numbers, first: int, last: int) -> None:
+@_loop
+def softmax_gradient(at: int) -> None:
     """The gradient by the scores, in place of that by the shares."""
+    n = numba.carray(_integers(at + 8 * HEADER), (NUMBERS,))
     grad, share, width = (n[0], n[1]), (n[2], n[3]), n[4]
     scale = numba.carray(_floats(n[5]), (1,))[0]
-    for row in range(first, last):
+    for row in _rows(at):
         given = numba.carray(_halves(grad[0] + row * grad[1]), (width,))
         shares = numba.carray(_halves(share[0] + row * share[1]), (width,))
         along = _ZERO
