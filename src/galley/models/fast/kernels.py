@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from galley.models import compiled
-from galley.models.fast.memory import Scratch
+from galley.models.fast.memory import Columns, Scratch
 
 
 @dataclass(frozen=True)
@@ -96,10 +96,10 @@ class Gate:
             return out_TI
         return self.activation(gate_TI, out_TI).mul_(up_TI)
 
-    def backward(self, grad_TI: Tensor, gate_TI: Tensor, up_TI: Tensor, both_TI: Tensor, scratch: Scratch) -> None:
-        """Write the gradients by gate and by up, side by side, to `both_TI`; `grad_TI` is used up."""
-        d_gate, d_up = both_TI.chunk(2, 1)
-        if self.is_silu and compiled.takes(grad_TI, gate_TI, up_TI, both_TI):
+    def backward(self, grad_TI: Tensor, gate_TI: Tensor, up_TI: Tensor, into: Columns, scratch: Scratch) -> None:
+        """Write the gradients by gate and by up, side by side, to `into`; `grad_TI` is used up."""
+        d_gate, d_up = into.main, into.low
+        if self.is_silu and compiled.takes(grad_TI, gate_TI, up_TI, d_gate):
             compiled.silu_product_backward(grad_TI, gate_TI, up_TI, d_gate, d_up)
             return
         active = self.activation(gate_TI, scratch.take("active", *gate_TI.shape))

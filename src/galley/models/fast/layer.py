@@ -9,7 +9,7 @@ from torch import Tensor
 
 from galley.models.fast.attention import Heads, Ragged, attend, attend_backward, gather
 from galley.models.fast.kernels import Gate, RmsNorm, rotate
-from galley.models.fast.memory import Scratch, Slab
+from galley.models.fast.memory import Columns, Scratch, Slab
 from galley.models.fast.projection import Projection
 
 
@@ -92,35 +92,36 @@ def forward(layer: Layer, x_TD: Tensor, rows: Rows, only_N: Tensor | None) -> tu
     width = x_TD.shape[1]
     slab, scratch, heads = rows.slab, rows.scratch, layer.heads
     h = layer.qkv.input("in", x_TD.shape[0], scratch)
-    inverse = layer.norm.forward(x_TD, h[:, :width], scratch)
+    inverse = layer.norm.forward(x_TD, h.main, scratch)
     attended = _attended(layer, h, rows)
     mixed = attend(attended.vectors_FE, rows.ragged, heads, layer.window, scratch)
 
     x = x_TD if only_N is None else x_TD.index_select(0, only_N)
     count = x.shape[0]
     o_in = layer.o.input("o_in", count, scratch)
-    o_in[:, : layer.o.width_in] = _token_rows(mixed, rows, heads, only_N)
+    o_in.main.copy_(_token_rows(mixed, rows, heads, only_N))
     middle = layer.o.forward(o_in, slab.take(count, width), add_TO=x)
-    o_low = _keep(slab, o_in[:, layer.o.width_in :])
+    o_low = _keep(slab, o_in.low)
 
     h = layer.gate_up.input("in", count, scratch)
-    middle_inverse = layer.mlp_norm.forward(middle, h[:, :width], scratch)
-    gate_up = layer.gate_up.forward(h, scratch.take("gate_up", count, layer.gate_up.width_out))
+    middle_inverse = layer.mlp_norm.forward(middle, h.main, scratch)
+    gate_up = scratch.columns("gate_up", count, layer.down.width_in, layer.down.width_in)
+    layer.gate_up.forward(h, gate_up.whole)
     act = layer.down.input("act", count, scratch)
-    inner = layer.down.width_in
-    layer.gate.product(gate_up[:, :inner], gate_up[:, inner:], act[:, :inner])
+    layer.gate.product(gate_up.main, gate_up.low, act.main)
     out = layer.down.forward(act, slab.take(count, width), add_TO=middle)
-    down_low = _keep(slab, act[:, inner:])
+    down_low = _keep(slab, act.low)
     return out, Saved(x_TD, inverse, o_low, middle, middle_inverse, down_low)
 
 
-def _attended(layer: Layer, input_TI: Tensor, rows: Rows) -> Attended:
+def _attended(layer: Layer, normed: Columns, rows: Rows) -> Attended:
     """What goes into attention, from the room that holds the normed rows; fills its low-rank columns."""
-    tokens, heads = input_TI.shape[0], layer.heads
+    tokens, heads = normed.whole.shape[0], layer.heads
     qkv = rows.scratch.take("qkv", tokens + 1, layer.qkv.width_out)
-    layer.qkv.forward(input_TI, qkv[:-1])
+    real = qkv[:-1]
+    layer.qkv.forward(normed, real)
     qkv[-1].zero_()
-    raw = _rotate_heads(layer, qkv[:-1].view(tokens, heads.all, heads.dim), rows)
+    raw = _rotate_heads(layer, real.view(tokens, heads.all, heads.dim), rows)
     return Attended(gather(qkv, rows.ragged, heads, rows.scratch), raw)
 
 
@@ -180,24 +181,24 @@ def backward(
     layer.o.backward_input(dy, d_o)
     d_mixed = scratch.take("d_mixed", tokens + 1, inner)
     if only_N is None:
-        d_mixed[:-1] = d_o[:, :inner]
+        d_mixed[:-1] = d_o.main
         d_mixed[-1].zero_()
     else:
-        d_mixed.zero_().index_add_(0, only_N, d_o[:, :inner])
+        d_mixed.zero_().index_add_(0, only_N, d_o.main)
         grad_TD = scratch.take_float("d_all", tokens, width).zero_().index_add_(0, only_N, grad_TD)
 
     h = layer.qkv.input("in", tokens, scratch)
-    layer.norm.again(saved.x_TD, saved.inverse_T1, h[:, :width], scratch)
+    layer.norm.again(saved.x_TD, saved.inverse_T1, h.main, scratch)
     attended = _attended(layer, h, rows)
     d_qkv, mixed = attend_backward(d_mixed, attended.vectors_FE, rows.ragged, heads, layer.window, scratch)
     o_in = _token_rows(mixed, rows, heads, only_N)
-    layer.o.backward_factors(dy, o_in, saved.o_low_NR, d_o[:, inner:], parts[1])
+    layer.o.backward_factors(dy, o_in, saved.o_low_NR, d_o.low, parts[1])
     _rotate_heads_backward(layer, attended.raw_THE, d_qkv.view(tokens, heads.all, heads.dim), rows)
     dh = layer.qkv.input("d_input", tokens, scratch)
     layer.qkv.backward_input(d_qkv, dh, only_low=not need_input)
-    layer.qkv.backward_factors(d_qkv, h[:, :width], h[:, width:], dh[:, width:], parts[0])
+    layer.qkv.backward_factors(d_qkv, h.main, h.low, dh.low, parts[0])
     if need_input:
-        layer.norm.backward(dh[:, :width], saved.x_TD, saved.inverse_T1, grad_TD, scratch)
+        layer.norm.backward(dh.main, saved.x_TD, saved.inverse_T1, grad_TD, scratch)
     return grad_TD
 
 
@@ -208,21 +209,21 @@ def _mlp_backward(
     count, width = grad_ND.shape
     inner = layer.down.width_in
     h = layer.gate_up.input("in", count, scratch)
-    layer.mlp_norm.again(saved.middle_ND, saved.middle_inverse_N1, h[:, :width], scratch)
-    gate_up = layer.gate_up.forward(h, scratch.take("gate_up", count, layer.gate_up.width_out))
-    gate, up = gate_up[:, :inner], gate_up[:, inner:]
+    layer.mlp_norm.again(saved.middle_ND, saved.middle_inverse_N1, h.main, scratch)
+    both, gate, up = scratch.columns("gate_up", count, inner, inner)
+    layer.gate_up.forward(h, both)
     act = layer.gate.product(gate, up, scratch.take("act", count, inner))
     dy = scratch.take("d_narrow", count, width).copy_(grad_ND)
     d_act = layer.down.input("d_input", count, scratch)
     layer.down.backward_input(dy, d_act)
-    layer.down.backward_factors(dy, act, saved.down_low_NR, d_act[:, inner:], down_grads)
-    d_gate_up = scratch.take("d_wide", count, 2 * inner)
-    layer.gate.backward(d_act[:, :inner], gate, up, d_gate_up, scratch)
+    layer.down.backward_factors(dy, act, saved.down_low_NR, d_act.low, down_grads)
+    d_gate_up = scratch.columns("d_wide", count, inner, inner)
+    layer.gate.backward(d_act.main, gate, up, d_gate_up, scratch)
 
     dh = layer.gate_up.input("d_input", count, scratch)
-    layer.gate_up.backward_input(d_gate_up, dh)
-    layer.gate_up.backward_factors(d_gate_up, h[:, :width], h[:, width:], dh[:, width:], gate_up_grads)
-    layer.mlp_norm.backward(dh[:, :width], saved.middle_ND, saved.middle_inverse_N1, grad_ND, scratch)
+    layer.gate_up.backward_input(d_gate_up.whole, dh)
+    layer.gate_up.backward_factors(d_gate_up.whole, h.main, h.low, dh.low, gate_up_grads)
+    layer.mlp_norm.backward(dh.main, saved.middle_ND, saved.middle_inverse_N1, grad_ND, scratch)
 
 
 def _rotate_heads_backward(layer: Layer, raw_THE: Tensor | None, d_qkv_THE: Tensor, rows: Rows) -> None:

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from galley.models.fast.memory import Scratch
+from galley.models.fast.memory import Columns, Scratch
 
 
 @dataclass(frozen=True)
@@ -59,8 +59,7 @@ class Projection:
         self.width_in = linears[0].base.in_features
         self.width_out = sum(linear.base.out_features for linear in linears)
         self.rank = sum(linear.rank for linear in linears)
-        self.matrix = torch.empty(0)
-        self.down_RI = torch.empty(0)
+        self._set(torch.empty(0, 0), torch.empty(0, 0))
         self.bias: Tensor | None = None
         self._pointers: list[int] | None = None
 
@@ -85,8 +84,8 @@ class Projection:
     def link(self) -> None:
         """Make the matrix from the model's weights, and the weights views of it."""
         like = self.linears[0].base.weight
-        self.matrix = like.new_zeros(self.width_in + self.rank, self.width_out)
-        self.down_RI = like.new_zeros(self.rank, self.width_in)
+        matrix = like.new_zeros(self.width_in + self.rank, self.width_out)
+        self._set(matrix, like.new_zeros(self.rank, self.width_in))
         for linear, out, _ in self.parts():
             view = self.matrix[: self.width_in, out].t()
             view.copy_(linear.base.weight)
@@ -104,7 +103,11 @@ class Projection:
         for linear in self.linears:
             linear.base.weight.data = linear.base.weight.detach().clone(memory_format=torch.contiguous_format)
         self._pointers = None
-        self.matrix = self.down_RI = torch.empty(0)
+        self._set(torch.empty(0, 0), torch.empty(0, 0))
+
+    def _set(self, matrix: Tensor, down_RI: Tensor) -> None:
+        self.matrix, self.down_RI = matrix, down_RI
+        self._matrix_t, self._low_t, self._down_t = matrix.t(), matrix[self.width_in :].t(), down_RI.t()
 
     def factors(self) -> list[tuple[Tensor, Tensor, float]]:
         """(place, factor, scale) of everything that changes from step to step."""
@@ -117,32 +120,31 @@ class Projection:
             places.append((self.matrix[rows, out], linear.up.detach().t(), linear.scale))
         return places
 
-    def input(self, name: str, rows: int, scratch: Scratch) -> Tensor:
-        """Room for [x, x A^T] or its gradient; the first `width_in` columns are the input."""
-        return scratch.take(name, rows, self.width_in + self.rank)
+    def input(self, name: str, rows: int, scratch: Scratch) -> Columns:
+        """Room for [x, x A^T] or its gradient."""
+        return scratch.columns(name, rows, self.width_in, self.rank)
 
-    def forward(self, input_TI: Tensor, out_TO: Tensor, add_TO: Tensor | None = None) -> Tensor:
+    def forward(self, x: Columns, out_TO: Tensor, add_TO: Tensor | None = None) -> Tensor:
         """Write y, plus `add_TO`, to `out_TO`; fills the low-rank columns of the input."""
         if self.rank:
-            torch.mm(input_TI[:, : self.width_in], self.down_RI.t(), out=input_TI[:, self.width_in :])
+            torch.mm(x.main, self._down_t, out=x.low)
         if add_TO is None and self.bias is None:
-            return torch.mm(input_TI, self.matrix, out=out_TO)
+            return torch.mm(x.whole, self.matrix, out=out_TO)
         added = self.bias if add_TO is None else add_TO
         assert added is not None
-        torch.addmm(added, input_TI, self.matrix, out=out_TO)
+        torch.addmm(added, x.whole, self.matrix, out=out_TO)
         if add_TO is not None and self.bias is not None:
             out_TO.add_(self.bias)
         return out_TO
 
-    def backward_input(self, grad_TO: Tensor, into_TI: Tensor, only_low: bool = False) -> None:
+    def backward_input(self, grad_TO: Tensor, into: Columns, only_low: bool = False) -> None:
         """Write [dx, d(x A^T)] to room from `input`; with `only_low` not dx, which nobody needs."""
-        low = into_TI[:, self.width_in :]
         if only_low:
-            torch.mm(grad_TO, self.matrix[self.width_in :].t(), out=low)
+            torch.mm(grad_TO, self._low_t, out=into.low)
             return
-        torch.mm(grad_TO, self.matrix.t(), out=into_TI)
+        torch.mm(grad_TO, self._matrix_t, out=into.whole)
         if self.rank:
-            into_TI[:, : self.width_in].addmm_(low, self.down_RI)
+            into.main.addmm_(into.low, self.down_RI)
 
     def backward_factors(self, grad_TO: Tensor, x_TI: Tensor, low_TR: Tensor, d_low_TR: Tensor, grads: Tensor) -> None:
         """Gradients of the adapters.
