@@ -8,7 +8,7 @@ scattered (the sum of many into one place would depend on an order).
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import torch
 from torch import Tensor
@@ -81,8 +81,10 @@ class Ragged:
     fetch_query_Q: Tensor
     back: Tensor
     back_query: Tensor
-    masks: dict[tuple[int, int, int | None], Tensor]
+    masks: dict[tuple[int, int, int | None], Tensor] = field(default_factory=dict)
     """Filled when first needed: (prefix, length, window) -> what is added to the scores."""
+    views: dict[tuple[int, int], Views] = field(default_factory=dict)
+    """Likewise: (address of the grouped vectors, start of the group) -> its part of them."""
 
 
 def arrange(bounds: Sequence[tuple[int, int]], prefix: int, heads: Heads, device: torch.device) -> Ragged:
@@ -115,7 +117,7 @@ def arrange(bounds: Sequence[tuple[int, int]], prefix: int, heads: Heads, device
     back = _inverse(fetch_F, tokens * heads.all)
     back_query = _inverse(fetch_query_Q, tokens * heads.query)
     fetch_F, fetch_query_Q, back, back_query = (part.to(device) for part in (fetch_F, fetch_query_Q, back, back_query))
-    return Ragged(tuple(groups), tokens, fetch_F, fetch_query_Q, back, back_query, {})
+    return Ragged(tuple(groups), tokens, fetch_F, fetch_query_Q, back, back_query)
 
 
 def _grouped(bounds: Sequence[tuple[int, int]], prefix: int) -> Iterator[tuple[list[tuple[int, int]], int]]:
@@ -164,8 +166,15 @@ class Views:
     value_BKE: Tensor
 
     @classmethod
-    def of(cls, vectors_FE: Tensor, group: Group, heads: Heads) -> Views:
-        """Views into the grouped vectors, or their gradients."""
+    def of(cls, vectors_FE: Tensor, ragged: Ragged, group: Group, heads: Heads) -> Views:
+        """Views into the grouped vectors, or their gradients; the layers share them, as they share the vectors' room."""
+        key = (vectors_FE.data_ptr(), group.start)
+        if key not in ragged.views:
+            ragged.views[key] = cls._made(vectors_FE, group, heads)
+        return ragged.views[key]
+
+    @classmethod
+    def _made(cls, vectors_FE: Tensor, group: Group, heads: Heads) -> Views:
         batch, per_key = group.documents * heads.key, heads.query // heads.key
         sizes = [batch * per_key * group.length, batch * group.keys, batch * group.keys]
         query, key, value = torch.split(vectors_FE[group.start : group.start + sum(sizes)], sizes)
@@ -230,7 +239,7 @@ def attend(vectors_FE: Tensor, ragged: Ragged, heads: Heads, window: int | None,
     """
     out_QE = scratch.take("attend_out", ragged.fetch_query_Q.numel(), heads.dim)
     for group in ragged.groups:
-        views = Views.of(vectors_FE, group, heads)
+        views = Views.of(vectors_FE, ragged, group, heads)
         out = _of_group(out_QE, views, group)
         for block, seen in _blocks(group):
             _, share = _probabilities(views, ragged, group, block, seen, heads, window)
@@ -274,8 +283,8 @@ def attend_backward(
     torch.index_select(grad_TQ.view(-1, heads.dim), 0, ragged.fetch_query_Q, out=grad_QE)
     vectors_grad = scratch.take("attend_vectors", *vectors_FE.shape)
     for group in ragged.groups:
-        views = Views.of(vectors_FE, group, heads)
-        into = Views.of(vectors_grad, group, heads)
+        views = Views.of(vectors_FE, ragged, group, heads)
+        into = Views.of(vectors_grad, ragged, group, heads)
         grad, out = _of_group(grad_QE, views, group), _of_group(out_QE, views, group)
         blocks = list(_blocks(group))
         if len(blocks) > 1:
@@ -290,7 +299,7 @@ def attend_backward(
     rows_THE = rows.view(ragged.num_tokens, heads.all, heads.dim)
     for group in ragged.groups:
         if group.prefix:
-            _add_prefix(rows_THE, Views.of(vectors_grad, group, heads), group, heads)
+            _add_prefix(rows_THE, Views.of(vectors_grad, ragged, group, heads), group, heads)
     return rows_THE.view(ragged.num_tokens, -1), out_QE
 
 
