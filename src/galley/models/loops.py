@@ -30,22 +30,21 @@ _next_turn, _softmax_row = bfloat16.next_turn, bfloat16.causal_softmax_row
 _ONE, _ZERO = numba.float32(1), numba.float32(0)
 
 
-
-
 @numba.njit(**_OPTIONS)
 def _rows(at: int) -> Iterator[int]:
     """The rows that fall to this thread."""
     numbers = numba.carray(_integers(at), (HEADER,))
     first = _next_turn(at + 16) * numbers[1]
     while first < numbers[0]:
-        for row in range(first, min(first + numbers[1], numbers[0])):
-            yield row  # noqa: UP028 numba has no `yield from`
+        for row in range(first, min(first + numbers[1], numbers[0])):  # noqa: UP028 numba has no `yield from`
+            yield row
         first = _next_turn(at + 16) * numbers[1]
 
 
 def _loop(function: Callable[[int], None]) -> Any:
     """Compile a loop, and give it as a C function of the address of its numbers."""
     return numba.cfunc(numba.types.void(numba.types.intp), **_OPTIONS)(function).ctypes
+
 
 @_loop
 def norm(at: int) -> None:

@@ -167,7 +167,7 @@ class Views:
 
     @classmethod
     def of(cls, vectors_FE: Tensor, ragged: Ragged, group: Group, heads: Heads) -> Views:
-        """Views into the grouped vectors, or their gradients; the layers share them, as they share the vectors' room."""
+        """Views into the grouped vectors, or their gradients; layers share them, as they share the vectors' room."""
         key = (vectors_FE.data_ptr(), group.start)
         if key not in ragged.views:
             ragged.views[key] = cls._made(vectors_FE, group, heads)
