@@ -8,6 +8,7 @@ if TYPE_CHECKING:
     from galley.plan.decide import decide
     from galley.plan.explain import explain
     from galley.plan.hardware import detect, parse, resolve
+    from galley.plan.predict import Prediction, predict
     from galley.plan.types import Hardware, Plan
 else:
     __getattr__, __dir__, _ = lazy_loader.attach(
@@ -16,8 +17,9 @@ else:
             "decide": ["decide"],
             "explain": ["explain"],
             "hardware": ["detect", "parse", "resolve"],
+            "predict": ["Prediction", "predict"],
             "types": ["Hardware", "Plan"],
         },
     )
 
-__all__ = ["Hardware", "Plan", "decide", "detect", "explain", "parse", "resolve"]
+__all__ = ["Hardware", "Plan", "Prediction", "decide", "detect", "explain", "parse", "predict", "resolve"]

@@ -1,0 +1,149 @@
+"""The planner against published runs: errors of memory and time, failures foreseen, and quality of its choices.
+
+    python benchmarks/planner_truth.py TABLE.csv ... [--json]
+
+Every usable row is predicted through `galley.plan.predict`. Errors are fractions of the measured figure, by source, since
+sources measure different things. A failure is foreseen where the fullest device is likely to need more than it has.
+Decision quality: for each model and number of devices of the Ultra-Scale sweep, the measured speed of the configuration
+that the planner ranks first among those that it expects to fit, over the best measured one.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import statistics
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+from planner_rows import Case, case_of, cells, read, source_of
+
+from galley.plan.predict import Prediction, predict
+
+_SWEEP = "ultra-scale"
+_MOST_DEVICES = 256
+_GOOD = 0.85
+
+
+def main() -> None:
+    """Print the tables."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("tables", nargs="+", type=Path)
+    parser.add_argument("--json", action="store_true")
+    args = parser.parse_args()
+    report = measure(args.tables)
+    print(json.dumps(report) if args.json else text_of(report))
+
+
+def measure(tables: list[Path]) -> dict[str, Any]:
+    """All figures."""
+    cases: list[Case] = []
+    skipped: dict[str, Counter[str]] = {}
+    for row in read(tables):
+        case = case_of(row)
+        if isinstance(case, str):
+            skipped.setdefault(source_of(row)[0], Counter())[case] += 1
+        else:
+            cases.append(case)
+    predictions = [predict(c.architecture, c.workload, c.layout, c.hardware, c.software) for c in cases]
+    pairs = list(zip(cases, predictions, strict=True))
+    sources = sorted({case.source for case in cases} | set(skipped))
+    return {
+        "sources": {
+            source: {
+                "memory": memory_errors([pair for pair in pairs if pair[0].source == source]),
+                "time": time_errors([pair for pair in pairs if pair[0].source == source]),
+                "skipped": dict(skipped.get(source, {})),
+            }
+            for source in sources
+        },
+        "failures": failures(pairs),
+        "decisions": decisions(pairs),
+    }
+
+
+def memory_errors(pairs: list[tuple[Case, Prediction]]) -> dict[str, float | int]:
+    """Of the device whose memory was printed."""
+    errors = []
+    for case, prediction in pairs:
+        if case.ran and case.memory_bytes:
+            memory = prediction.memory
+            device = {"first": memory.first, "last": memory.stages[-1], "fullest": memory.fullest}[case.stage]
+            errors.append(device.likely / case.memory_bytes - 1)
+    return summary(errors)
+
+
+def time_errors(pairs: list[tuple[Case, Prediction]]) -> dict[str, float | int]:
+    """Of a step."""
+    errors = [prediction.time.seconds / case.seconds - 1 for case, prediction in pairs if case.ran and case.seconds]
+    return summary(errors)
+
+
+def summary(errors: list[float]) -> dict[str, float | int]:
+    """Median and 90th percentile of the absolute error, the median error, and the share within 20 %."""
+    if not errors:
+        return {"n": 0}
+    sizes = sorted(abs(error) for error in errors)
+    return {
+        "n": len(errors),
+        "median": statistics.median(sizes),
+        "p90": sizes[min(len(sizes) - 1, int(0.9 * len(sizes)))],
+        "bias": statistics.median(errors),
+        "within_20": sum(size <= 0.2 for size in sizes) / len(sizes),
+    }
+
+
+def failures(pairs: list[tuple[Case, Prediction]]) -> dict[str, float | int]:
+    """Share of the failures that were foreseen, and of the successes that were not expected to fit."""
+    known = [(case.ran, prediction.fits) for case, prediction in pairs if case.source == _SWEEP]
+    failed = [fits for ran, fits in known if not ran]
+    ran = [fits for ran, fits in known if ran]
+    return {
+        "n": len(failed),
+        "recall": sum(not fits for fits in failed) / max(1, len(failed)),
+        "false_alarm": sum(not fits for fits in ran) / max(1, len(ran)),
+    }
+
+
+def decisions(pairs: list[tuple[Case, Prediction]]) -> dict[str, float | int]:
+    """How good the configurations are that the planner ranks first."""
+    by_case = {id(case): prediction for case, prediction in pairs}
+    qualities = []
+    for (_, devices), tried in cells([case for case, _ in pairs if case.source == _SWEEP]):
+        best = max((1 / case.seconds for case in tried if case.ran and case.seconds), default=0.0)
+        fitting = [case for case in tried if by_case[id(case)].fits]
+        if devices > _MOST_DEVICES or not best or not fitting:
+            continue
+        first = min(fitting, key=lambda case: by_case[id(case)].time.seconds)
+        same = [c for c in tried if (c.layout, c.workload) == (first.layout, first.workload) and c.ran and c.seconds]
+        measured = max((1 / case.seconds for case in same if case.seconds), default=0.0)
+        qualities.append(measured / best)
+    if not qualities:
+        return {"cells": 0}
+    return {
+        "cells": len(qualities),
+        "median": statistics.median(qualities),
+        "share_085": sum(quality >= _GOOD for quality in qualities) / len(qualities),
+        "worst": min(qualities),
+    }
+
+
+def text_of(report: dict[str, Any]) -> str:
+    """The figures as tables."""
+    lines = [f"{'source':18}{'what':9}{'rows':>6}{'median':>9}{'p90':>9}{'bias':>9}{'in 20 %':>9}"]
+    for source, facts in report["sources"].items():
+        for what in ("memory", "time"):
+            if facts[what]["n"]:
+                figures = "".join(f"{facts[what][key]:>9.1%}" for key in ("median", "p90", "bias", "within_20"))
+                lines.append(f"{source:18}{what:9}{facts[what]['n']:>6}{figures}")
+        for reason, count in facts["skipped"].items():
+            lines.append(f"{source:18}skipped  {count:>6}  {reason}")
+    lines.append("")
+    lines.append("failures   " + "  ".join(f"{key} {value:.3g}" for key, value in report["failures"].items()))
+    lines.append("decisions  " + "  ".join(f"{key} {value:.3g}" for key, value in report["decisions"].items()))
+    return "\n".join(lines)
+
+
+if __name__ == "__main__":
+    main()
