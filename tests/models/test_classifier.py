@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -158,6 +159,19 @@ def _built(source: str, tmp_path: Path) -> Classifier:
     return Classify(ClassifyConfig.model_validate({})).build(
         resolve(f"{path}:Net"), settings, lambda kind, message: None
     )
+
+
+def test_a_single_row_left_over_is_no_trouble_for_batch_norm(tmp_path: Path) -> None:
+    model = _built(GOOD, tmp_path)
+    model.module.train()
+    norm: Any = model.module.norm
+    before = norm.running_mean.clone()
+    one = LabelledBatch(inputs={"x": torch.randn(1, 1, 2, 2)}, labels_B=torch.zeros(1, dtype=torch.int64), num_tokens=1)
+    torch.autograd.backward(model.class_logits(one).sum())
+    assert norm.training
+    assert torch.equal(norm.running_mean, before), "one row says nothing about the others"
+    with pytest.raises(ValueError, match="2D or 3D"):
+        norm(torch.randn(4))
 
 
 @pytest.mark.parametrize(

@@ -101,6 +101,46 @@ def test_saving_gives_the_files_of_peft(tmp_path: Path) -> None:
     assert loss(reloaded.eval()).item() == pytest.approx(loss(module.eval()).item(), rel=1e-5)
 
 
+class _Reader(nn.Module):
+    """Reads with queries, keys and values what it is told to, in the order that it is told."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.q_proj, self.k_proj, self.v_proj = (nn.Linear(8, width, bias=False) for width in (12, 4, 4))
+
+    def forward(self, x: Tensor, other: Tensor, order: str) -> Tensor:
+        inputs = {"q": x, "k": x, "v": other}
+        return torch.cat([getattr(self, f"{name}_proj")(inputs[name]) for name in order], -1)
+
+
+@pytest.mark.parametrize("order", ["qkv", "vkq", "kk", "qqkv", "qv", "v", "qkvqkv"])
+@pytest.mark.parametrize("same", [True, False])
+def test_layers_that_usually_read_the_same_need_not(order: str, same: bool) -> None:
+    torch.manual_seed(0)
+    module: Any = get_peft_model(_Reader(), LoraConfig(r=2, target_modules=["q_proj", "k_proj", "v_proj"]))
+    for name, parameter in module.named_parameters():
+        if "lora_B" in name:
+            nn.init.normal_(parameter)
+    plain = copy.deepcopy(module)
+    assert fuse_lora(module) == 3
+    x = torch.randn(5, 8)
+    other = x if same else torch.randn(5, 8)
+    results = []
+    for each in (module, plain):
+        leaf = x.clone().requires_grad_()
+        out = each(leaf, leaf if same else other, order)
+        torch.autograd.backward(out.square().sum())
+        grads = [p.grad for p in each.parameters() if p.grad is not None]
+        results.append([out.detach(), leaf.grad if leaf.grad is not None else torch.zeros(1), *grads])
+    assert len(results[0]) >= len(results[1])
+    torch.testing.assert_close(results[0][:2], results[1][:2], rtol=1e-4, atol=1e-4)
+    for mine, (name, truth) in zip(module.parameters(), plain.named_parameters(), strict=True):
+        if truth.grad is not None:
+            torch.testing.assert_close(mine.grad, truth.grad, rtol=1e-4, atol=1e-3, msg=name)
+        elif mine.grad is not None:
+            assert not mine.grad.any(), f"{name}, computed for nobody, learns nothing"
+
+
 @pytest.mark.parametrize("kind", [LlamaRMSNorm, GemmaRMSNorm])
 @pytest.mark.parametrize("trains", [True, False])
 @pytest.mark.parametrize(("dtype", "limit"), [(torch.float32, 1e-5), (torch.bfloat16, 0.01)])

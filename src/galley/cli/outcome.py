@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import shlex
 from argparse import Namespace
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from galley.cli.verb import color, emit, width
@@ -20,6 +22,12 @@ def show_outcome(args: Namespace, run: RunFolder) -> None:
     emit(args, facts, lambda: _text(run, verdict))
 
 
+def _where(run: RunFolder) -> str:
+    """The option that finds the run, where it is not in the usual folder."""
+    root = run.path.parent
+    return "" if root.resolve() == Path("runs").resolve() else f" --runs {shlex.quote(str(root))}"
+
+
 def _text(run: RunFolder, verdict: dict[str, Any] | None) -> str:
     lines = []
     if verdict is not None:
@@ -29,5 +37,5 @@ def _text(run: RunFolder, verdict: dict[str, Any] | None) -> str:
     lines.append(f"run     {run.path}")
     lines.append(f"result  {run.result}")
     if run.plan().get("task") != "classify":
-        lines.append(f"chat    galley chat {run.name}")
+        lines.append(f"chat    galley chat {run.name}{_where(run)}")
     return "\n".join(lines)

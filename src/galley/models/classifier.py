@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, cast
 
@@ -44,12 +46,23 @@ class Classifier:
     def class_logits(self, batch: LabelledBatch) -> Tensor:
         """Scores of the classes, [B, C] float32."""
         if self.spec.kind == "module":
-            scores: Tensor = self._scores(*batch.inputs.values())
+            scores = self._module_scores(*batch.inputs.values())
         elif self.spec.kind == "encoder":
             scores = self._scores(**batch.inputs).logits
         else:
             scores = self._decoder_logits(batch)
         return scores.float()
+
+    def _module_scores(self, *inputs: Tensor) -> Tensor:
+        """What the user's module says; a batch norm takes its running statistics where a single row gives it none."""
+        try:
+            scores: Tensor = self._scores(*inputs)
+        except ValueError:
+            if len(inputs[0]) != 1 or not self.module.training:
+                raise
+            with _batch_norms_at_rest(self.module):
+                scores = self._scores(*inputs)
+        return scores
 
     def _decoder_logits(self, batch: LabelledBatch) -> Tensor:
         """From the last real token of each row, found by the mask: padding may be the end token, which rows contain."""
@@ -103,6 +116,20 @@ def classifier(spec: ModelSpec, settings: ModelSettings, note: Note) -> Classifi
             device=settings.device,
         )
     return Classifier(spec, module, settings.tokenizer if settings.tokenizer is not None else own, settings.labels)
+
+
+@contextmanager
+def _batch_norms_at_rest(module: nn.Module) -> Iterator[None]:
+    from torch.nn.modules.batchnorm import _BatchNorm
+
+    norms = [part for part in module.modules() if isinstance(part, _BatchNorm) and part.training]
+    for norm in norms:
+        norm.eval()
+    try:
+        yield
+    finally:
+        for norm in norms:
+            norm.train()
 
 
 def _is_peft(module: nn.Module) -> bool:
