@@ -2,7 +2,7 @@
 
 PEFT computes `base(x) + B(A(x)) * scale` with full-width copies for each sign in it. Here the scale goes into the small
 factor, the sum into the matrix product, and the backward pass makes no gradient for frozen weights. Layers that read
-the same input (queries, keys and values; gate and up) share one product with their A, and one sum of what they pass back.
+the same input (queries, keys and values; gate and up) share a product with their A, and a sum of what they pass back.
 """
 
 from __future__ import annotations
