@@ -1,38 +1,71 @@
-"""Memory of every device of a layout: what is kept, part by part, and when it is most."""
+"""Memory of every device of a layout: what is kept, part by part, in each phase of a training."""
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass, field
 
+from galley.plan.activations import LayerBytes, cache_bytes, layer_bytes, logit_bytes
 from galley.plan.architecture import Architecture
 from galley.plan.layout import Layout
 from galley.plan.software import Software
+from galley.plan.stages import Stage, stages_of, whole_layers
+from galley.plan.states import states_of
 from galley.plan.types import Hardware
 from galley.plan.workload import Workload
 
-_MOMENTS = {"adamw": 8.0, "adamw-8bit": 2.0, "adafactor": 0.1, "muon": 4.0, "sgd": 4.0}
-_SPREAD = (0.92, 1.12)
-_NF4_BYTES = 0.53
+_SPREAD = (0.89, 1.12)
+"""Of the likely need: about four of five published runs lie inside, source by source (docs/planner.md)."""
+
+Parts = dict[str, float]
 
 
 @dataclass(frozen=True)
 class DeviceMemory:
-    """Of one device at the fullest moment of a step.
+    """Of one device, in each phase.
 
     Args:
         stage: of the pipeline, from 0.
-        parts: bytes by part.
-        low, likely, high: of the sum.
+        phases: bytes by part, by phase: load, step, update, evaluation, generation, save.
+        fragmentation: what the allocator reserves over what is used.
+        runtime_bytes: context and kernels, outside the allocator.
+        reports_reserved: whether `likely` is of reserved memory, as the engine prints it.
     """
 
     stage: int
-    parts: dict[str, float] = field(default_factory=dict)
+    phases: dict[str, Parts] = field(default_factory=dict)
+    fragmentation: float = 1.0
+    runtime_bytes: float = 0.0
+    reports_reserved: bool = False
+
+    @property
+    def phase(self) -> str:
+        """In which most is needed."""
+        return max(self.phases, key=lambda name: sum(self.phases[name].values()))
+
+    @property
+    def parts(self) -> Parts:
+        """Bytes by part in that phase."""
+        return self.phases[self.phase]
+
+    @property
+    def allocated(self) -> float:
+        """Bytes in use at the peak."""
+        return sum(self.parts.values())
+
+    @property
+    def reserved(self) -> float:
+        """Bytes that the allocator has taken at the peak."""
+        return self.allocated * self.fragmentation
 
     @property
     def likely(self) -> float:
-        """Bytes."""
-        return sum(self.parts.values())
+        """Bytes that the engine would print: reserved or allocated, by its habit."""
+        return self.reserved if self.reports_reserved else self.allocated
+
+    @property
+    def needed(self) -> float:
+        """Bytes that the device must have."""
+        return self.reserved + self.runtime_bytes
 
     @property
     def low(self) -> float:
@@ -50,7 +83,7 @@ class MemoryEstimate:
     """Of all stages.
 
     Args:
-        stages: one device of each.
+        stages: one device of each that can be the fullest; the first and the last are always among them.
     """
 
     stages: tuple[DeviceMemory, ...]
@@ -69,38 +102,85 @@ class MemoryEstimate:
 def estimate_memory(
     architecture: Architecture, workload: Workload, layout: Layout, hardware: Hardware, software: Software
 ) -> MemoryEstimate:
-    """Memory of a step."""
-    stages = range(layout.pipeline) if layout.pipeline <= 4 else (0, 1, layout.pipeline - 1)
-    return MemoryEstimate(
-        tuple(_stage(architecture, workload, layout, hardware, software, stage) for stage in stages)
-    )
+    """Memory of a training.
+
+    Args:
+        architecture: the model.
+        workload: what a step computes.
+        layout: how it is split.
+        hardware: of which the devices are.
+        software: the engine's habits.
+    """
+    micro_batches = workload.micro_batches(layout.data)
+    stages = stages_of(architecture, layout, micro_batches, balances_head=software.balances_head)
+    return MemoryEstimate(tuple(_device(architecture, workload, layout, hardware, software, stage) for stage in stages))
 
 
-def _stage(
-    a: Architecture, w: Workload, layout: Layout, hardware: Hardware, software: Software, stage: int
+def _device(
+    a: Architecture, w: Workload, layout: Layout, hardware: Hardware, software: Software, stage: Stage
 ) -> DeviceMemory:
-    pipeline, tensor = layout.pipeline, layout.tensor
-    layers = math.ceil(a.layers / pipeline)
-    tokens = w.sequence * w.micro_batch / layout.context
-    parameters = layers * a.dense_layer_parameters / tensor
-    if stage == 0:
-        parameters += a.embedding_parameters / tensor
-    if stage == pipeline - 1 and not (a.tied and pipeline == 1):
-        parameters += a.embedding_parameters / tensor
-    share = layout.sharded_over
-    base = 2.0
-    moments = _MOMENTS[w.optimizer] if w.moment_bytes is None else w.moment_bytes
-    in_flight = min(pipeline - stage, w.micro_batches(layout.data))
-    layer = tokens * (16 * a.hidden + 8 * a.ffn) / tensor
-    logits = software.logit_bytes * tokens * a.vocab / tensor if stage == pipeline - 1 and not w.fused_loss else 0.0
+    kept = {**states_of(a, w, layout, software, stage), "workspace": software.workspace_bytes}
+    still = {name: size for name, size in kept.items() if name in ("weights", "gathered", "workspace")}
+    phases = {
+        "load": still,
+        "step": {**kept, **_activations(a, w, layout, software, stage)},
+        "update": kept,
+        "evaluation": {**kept, **_forward_only(a, w, layout, software, stage)},
+        "save": kept,
+    }
+    if w.generation_rows:
+        tokens = w.generation_rows * w.generation_length
+        phases["generation"] = {
+            **kept,
+            "cache": tokens * cache_bytes(a, layout),
+            "logits": w.generation_rows * logit_bytes(a, w, layout, software) if stage.head else 0.0,
+        }
+    gpu = hardware.device != "cpu"
     return DeviceMemory(
-        stage,
-        {
-            "weights": parameters * base / (share if layout.zero >= 3 else 1),
-            "gradients": parameters * w.gradient_bytes / (share if layout.zero >= 2 else 1),
-            "optimizer": parameters * (w.master_bytes + moments) / (share if layout.zero >= 1 else 1),
-            "activations": layers * layer * in_flight,
-            "logits": logits,
-            "runtime": software.runtime_bytes,
-        },
+        stage.index,
+        phases,
+        fragmentation=software.fragmentation if gpu else 1.0,
+        runtime_bytes=software.runtime_bytes if gpu else 0.0,
+        reports_reserved=software.reports_reserved,
     )
+
+
+def _activations(a: Architecture, w: Workload, layout: Layout, software: Software, stage: Stage) -> Parts:
+    """At the end of the last forward pass before a backward one, when most is kept.
+
+    A layer that is computed again has its whole set only in its own backward pass, and then the logits are gone: the
+    greater of the two counts.
+    """
+    kinds = _kinds(a, w, layout, software, stage)
+    tokens = w.sequence * w.micro_batch / layout.context
+    kept, again = sum(count * layer.kept for count, layer in kinds), 0.0
+    if w.recompute == "full" and kinds:
+        share = 1.0 if w.recompute_layers is None else min(1.0, w.recompute_layers / max(1, stage.layers))
+        kept += share * sum(count * (layer.boundary - layer.kept) for count, layer in kinds)
+        again = max(layer.kept - layer.boundary for _, layer in kinds) if share else 0.0
+    logits = logit_bytes(a, w, layout, software) if stage.head else 0.0
+    return {
+        "activations": tokens * (kept * stage.in_flight + (again if again > logits else 0.0)),
+        "logits": tokens * (logits if logits >= again else 0.0),
+        "passing": tokens * max((layer.passing for _, layer in kinds), default=0.0),
+    }
+
+
+def _forward_only(a: Architecture, w: Workload, layout: Layout, software: Software, stage: Stage) -> Parts:
+    """One layer's activations at a time, and the logits."""
+    tokens = w.sequence * w.micro_batch / layout.context
+    layers = [layer.kept + layer.passing for _, layer in _kinds(a, w, layout, software, stage)]
+    logits = logit_bytes(a, w, layout, software) if stage.head else 0.0
+    return {"activations": tokens * max(layers, default=0.0), "logits": tokens * logits}
+
+
+def _kinds(
+    a: Architecture, w: Workload, layout: Layout, software: Software, stage: Stage
+) -> list[tuple[float, LayerBytes]]:
+    """How many layers of each kind the stage has, and what a token keeps in one."""
+    dense, mixed = whole_layers(a, stage)
+    return [
+        (count, layer_bytes(a, w, layout, software, experts=experts))
+        for count, experts in ((dense, False), (mixed, True))
+        if count
+    ]

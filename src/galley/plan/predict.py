@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from galley.plan.architecture import Architecture
-from galley.plan.memory_model import MemoryEstimate, estimate_memory
-from galley.plan.time_model import TimeEstimate, estimate_time
 from galley.plan.layout import Layout
+from galley.plan.memory_model import MemoryEstimate, estimate_memory
 from galley.plan.software import GALLEY, Software
+from galley.plan.time_model import TimeEstimate, estimate_time
 from galley.plan.types import Hardware
 from galley.plan.workload import Workload
 
@@ -46,4 +46,4 @@ def predict(
     """
     memory = estimate_memory(architecture, workload, layout, hardware, software)
     time = estimate_time(architecture, workload, layout, hardware, software)
-    return Prediction(memory, time, memory.fullest.likely <= hardware.memory_bytes)
+    return Prediction(memory, time, memory.fullest.needed <= hardware.memory_bytes)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Literal
 
 from galley.plan.layout import Recompute
 from galley.recipe.schema import OptimizerName, Precision, Tuning
@@ -18,6 +19,7 @@ class Workload:
         global_batch: rows of an optimiser step, over all copies.
         tuning: full, lora, dora, qlora, ...
         rank: of the adapter; ignored without one.
+        targets: products that get an adapter: all of a layer, or queries and values only.
         precision: of the products; `fp8` and `fp4` keep bf16 weights beside.
         optimizer: decides the moments.
         recompute: what is computed again in the backward pass.
@@ -31,6 +33,10 @@ class Workload:
         offload_optimizer, offload_parameters: to the host's memory.
         supervised_share: share of the tokens that are learned; others need no logits where the loss is fused.
         packed: rows hold no padding.
+        frozen_models: models of this size that only run forward: a reference (DPO, KL), a reward model.
+        learning_models: further models of this size that learn as well: a value model (PPO).
+        generation_rows, generation_length: rows generated at once, and their tokens; 0 without generation.
+        expert_imbalance: tokens of the busiest device's experts over the mean.
     """
 
     sequence: int
@@ -38,6 +44,7 @@ class Workload:
     global_batch: int = 1
     tuning: Tuning = "full"
     rank: int = 16
+    targets: Literal["all", "query-value"] = "all"
     precision: Precision | str = "bf16"
     optimizer: OptimizerName = "adamw"
     recompute: Recompute = "none"
@@ -52,6 +59,11 @@ class Workload:
     offload_parameters: bool = False
     supervised_share: float = 1.0
     packed: bool = True
+    frozen_models: float = 0.0
+    learning_models: float = 0.0
+    generation_rows: int = 0
+    generation_length: int = 0
+    expert_imbalance: float = 1.2
 
     def micro_batches(self, data: int) -> int:
         """Micro-batches of each copy in a step, at least one."""
