@@ -15,6 +15,7 @@ from galley.base import GalleyError
 from galley.base.observer import Observer, SilentObserver
 from galley.manifest import check_manifest, manifest
 from galley.plan import decide, resolve
+from galley.plan.experience import measured, recall, remember
 from galley.plan.types import Plan
 from galley.recipe import Recipe
 
@@ -50,7 +51,7 @@ def plan(asked: Recipe) -> Plan:
         dataset = data.read(asked.data, task=asked.task, evaluate=asked.evaluate, seed=asked.seed)
         _check_scorer(asked, dataset)
         facts = dataset.statistics
-    return decide(asked, spec, facts, resolve(asked.hardware))
+    return decide(asked, spec, facts, resolve(asked.hardware), trainings=recall())
 
 
 def train(
@@ -153,6 +154,7 @@ class _Inputs:
             counted=train_rows.report,
             encoded_rows=len(train_rows),
             max_length=max_length,
+            trainings=recall(),
         )
         return decided, train_rows, held_out
 
@@ -275,6 +277,8 @@ def _train_and_judge(
     trained = _train(inputs, decided, train_rows, held_out, folder)
     gc.collect()
     runs.loss_plot(folder)
+    if learned := measured(decided, inputs.spec.family, inputs.spec.num_parameters, folder.metrics()):
+        remember(learned)
     evaluate.finish(folder, inputs.asked, observer=inputs.log, trained=trained)
 
 

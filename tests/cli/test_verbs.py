@@ -51,12 +51,35 @@ def test_runs_lists_name_status_steps_loss_and_verdict(galley: Galley) -> None:
     make_run(galley.folder / "runs", "faq-1", done=True)
     make_run(galley.folder / "runs", "faq-2", done=False)
     lines = galley("runs").out.splitlines()
-    assert lines[0].split() == ["name", "status", "steps", "loss", "held", "out", "verdict", "when"]
+    assert lines[0].split() == [
+        "name",
+        "status",
+        "steps",
+        "loss",
+        "held",
+        "out",
+        "tokens/s",
+        "memory",
+        "verdict",
+        "when",
+    ]
     assert lines[1].split()[:4] == ["faq-1", "done", "12/40", "1.25"]
     assert "better, 0 to 0.54" in lines[1]
     assert lines[2].split()[:5] == ["faq-2", "new", "12/40", "1.25", "-"]
     facts = json.loads(galley("runs", "--json").out)
     assert [(run["name"], run["step"], run["better"]) for run in facts] == [("faq-1", 12, True), ("faq-2", 12, None)]
+
+
+def test_runs_sets_speed_and_memory_against_the_plan(galley: Galley) -> None:
+    run = make_run(galley.folder / "runs", "faq-1", done=True)
+    plan = json.loads((run.path / "plan.json").read_text())
+    plan["predicted"] = {"tokens_per_second": [500, 1000, 1500], "memory_bytes": [1e9, 2**30, 2e9]}
+    (run.path / "plan.json").write_text(json.dumps(plan))
+    with run.metrics_path.open("a") as file:
+        file.write(json.dumps({"step": 13, "loss": 1.2, "tokens_per_second": 1200.4, "memory_bytes": 2**29}) + "\n")
+    line = galley("runs").out.splitlines()[1]
+    assert "1,200 (+20%)" in line
+    assert "512 MiB (-50%)" in line
 
 
 def test_runs_says_so_when_there_are_none(galley: Galley) -> None:

@@ -97,12 +97,11 @@ def test_the_fast_path_is_planned_for_the_families_that_it_knows() -> None:
 
 def test_speeds_are_of_the_right_size() -> None:
     work = Work(tuning="lora", precision="bf16", device="cpu", mean_length=70, supervised_share=0.07, fast_path=True)
-    low, likely, high = tokens_per_second(SMOLLM, work, LAPTOP)
-    assert low < likely < high
-    assert 1_000 < likely < 1_300, "measured: about 1,100"
-    general = tokens_per_second(SMOLLM, replace(work, fast_path=False), LAPTOP)[1]
-    assert 0.4 * likely < general < 0.8 * likely
-    old = tokens_per_second(SMOLLM, replace(work, precision="fp32"), OLD_LAPTOP)[1]
+    likely = tokens_per_second(SMOLLM, work, LAPTOP)
+    assert 1_150 < likely < 1_450, "measured: about 1,300"
+    general = tokens_per_second(SMOLLM, replace(work, fast_path=False), LAPTOP)
+    assert 0.65 * likely < general < 0.85 * likely
+    old = tokens_per_second(SMOLLM, replace(work, precision="fp32"), OLD_LAPTOP)
     assert old < likely
-    gpu = tokens_per_second(LLAMA_8B, replace(work, device="cuda"), H100)[1]
+    gpu = tokens_per_second(LLAMA_8B, replace(work, device="cuda"), H100)
     assert 5_000 < gpu < 20_000, "published LoRA runs of 8B on one H100"

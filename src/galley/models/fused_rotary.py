@@ -48,12 +48,13 @@ def _fuse(home: Any) -> bool:
 def _fused(original: Any) -> Any:
     @wraps(original)
     def rotary(q: Tensor, k: Tensor, cos: Tensor, sin: Tensor, *args: Any, **kwargs: Any) -> tuple[Tensor, Tensor]:
-        # One row of packed documents, heads before tokens, all of each head turned.
-        alike = cos.shape == sin.shape == (1, q.shape[2], q.shape[3]) and len(q) == len(k) == 1
+        # Heads before tokens, all of each head turned, every row by its own positions or all by the same.
+        alike = cos.shape == sin.shape and cos.shape[1:] == (q.shape[2], q.shape[3]) and len(cos) in (1, len(q))
         if args or kwargs or not alike or not compiled.takes(q, k, cos, sin):
             result: tuple[Tensor, Tensor] = original(q, k, cos, sin, *args, **kwargs)
             return result
-        return _Rotary.apply(q, cos, sin), _Rotary.apply(k, cos, sin)  # type: ignore[no-untyped-call]
+        cos_TE, sin_TE = (part.expand(len(q), -1, -1).reshape(-1, q.shape[3]) for part in (cos, sin))
+        return _Rotary.apply(q, cos_TE, sin_TE), _Rotary.apply(k, cos_TE, sin_TE)  # type: ignore[no-untyped-call]
 
     rotary.fused_by_galley = True  # type: ignore[attr-defined]
     return rotary
@@ -64,8 +65,8 @@ def _same(original: Rotary, fused: Rotary) -> bool:
     if list(inspect.signature(original).parameters)[:4] != ["q", "k", "cos", "sin"]:
         return False
     generator = torch.Generator().manual_seed(0)
-    q, k, *g = (torch.randn(1, heads, 5, 32, generator=generator).bfloat16() for heads in (4, 2, 4, 2))
-    cos, sin = (torch.randn(1, 5, 32, generator=generator).bfloat16() for _ in "cs")
+    q, k, *g = (torch.randn(2, heads, 5, 32, generator=generator).bfloat16() for heads in (4, 2, 4, 2))
+    cos, sin = (torch.randn(2, 5, 32, generator=generator).bfloat16() for _ in "cs")
     results = []
     for function in (original, fused):
         leaves = [q.clone().requires_grad_(), k.clone().requires_grad_()]
@@ -83,25 +84,30 @@ def _same(original: Rotary, fused: Rotary) -> bool:
 
 
 class _Rotary(torch.autograd.Function):
-    """Result and gradient lie head by head and token by token, as what comes next wants them."""
+    """Of a single row, the result lies head by head, as attention wants it; all else token by token."""
 
     @staticmethod
-    def forward(ctx: Any, x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
-        cos_TE, sin_TE = cos[0].contiguous(), sin[0].contiguous()
+    def forward(ctx: Any, x_BHTE: Tensor, cos_TE: Tensor, sin_TE: Tensor) -> Tensor:
         ctx.save_for_backward(cos_TE, sin_TE)
-        out_HTE = torch.empty(x.shape[1:], dtype=x.dtype)
-        compiled.turn(_even(x[0]), cos_TE, sin_TE, out_HTE, back=False)
-        return out_HTE[None]
+        out_BHTE = torch.empty(x_BHTE.shape, dtype=x_BHTE.dtype) if len(x_BHTE) == 1 else _token_rows(x_BHTE)
+        compiled.turn(_heads(x_BHTE), cos_TE, sin_TE, _heads(out_BHTE), back=False)
+        return out_BHTE
 
     @staticmethod
-    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None, None]:
-        _, heads, tokens, width = grad.shape
-        into_HTE = torch.empty(tokens, heads, width, dtype=grad.dtype).transpose(0, 1)
+    def backward(ctx: Any, grad_BHTE: Tensor) -> tuple[Tensor, None, None]:
         cos_TE, sin_TE = ctx.saved_tensors
-        compiled.turn(_even(grad[0]), cos_TE, sin_TE, into_HTE, back=True)
-        return into_HTE[None], None, None
+        into_BHTE = _token_rows(grad_BHTE)
+        compiled.turn(_heads(grad_BHTE), cos_TE, sin_TE, _heads(into_BHTE), back=True)
+        return into_BHTE, None, None
 
 
-def _even(x: Tensor) -> Tensor:
-    """The tensor, its last axis without gaps."""
-    return x if x.stride(-1) == 1 else x.contiguous()
+def _token_rows(like_BHTE: Tensor) -> Tensor:
+    """Room for a tensor of that shape, in which the heads of a token lie side by side."""
+    rows, heads, tokens, width = like_BHTE.shape
+    return torch.empty(rows, tokens, heads, width, dtype=like_BHTE.dtype).transpose(1, 2)
+
+
+def _heads(x_BHTE: Tensor) -> Tensor:
+    """[H, B x T, E], the last axis without gaps; a view wherever the rows lie token by token."""
+    x_HTE = x_BHTE.transpose(0, 1).flatten(1, 2)
+    return x_HTE if x_HTE.stride(-1) == 1 else x_HTE.contiguous()

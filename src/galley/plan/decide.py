@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from typing import Literal
 
 from galley.data.dataset import DataStatistics
@@ -10,12 +11,13 @@ from galley.data.samples import EncodeReport
 from galley.models.spec import ModelSpec
 from galley.plan.case import Case, device_kind
 from galley.plan.checks import check, choose_device, choose_method
+from galley.plan.experience import Training, correction, machine_of
 from galley.plan.fit import Fit, fit
 from galley.plan.ledger import Ledger
 from galley.plan.memory import trained_parameters
 from galley.plan.rules import choose_adapter, choose_global_batch, choose_optimizer, choose_precision, default_epochs
 from galley.plan.time import Work, tokens_per_second
-from galley.plan.types import BatchPlan, Hardware, Plan, Predicted
+from galley.plan.types import BatchPlan, Correction, Hardware, Plan, Predicted
 from galley.recipe.schema import Precision, Recipe
 
 _READING_ORDER = (
@@ -27,7 +29,6 @@ _EVALUATE_ROWS = {"cpu": 64, "cuda": 512, "mps": 128}
 # Measured: compiling a block costs 20 s and makes the general path a fifth faster. Twice that must be expected.
 _COMPILE_PAYS_SECONDS = 240.0
 _MOST_EPOCHS_BY_TIME = 10.0
-_MEMORY_SPREAD = (0.85, 1.0, 1.2)
 
 
 def decide(
@@ -39,6 +40,7 @@ def decide(
     counted: EncodeReport | None = None,
     encoded_rows: int | None = None,
     max_length: int | None = None,
+    trainings: Sequence[Training] = (),
 ) -> Plan:
     """Decide how to train.
 
@@ -50,6 +52,7 @@ def decide(
         counted: rows and tokens as encoded; without it they are estimated from characters.
         encoded_rows: samples that encoding gave, `len(samples)`; pieces of a long document count each.
         max_length: the limit, in tokens, that the rows were encoded with.
+        trainings: earlier ones, from which predictions are corrected.
 
     Raises:
         GalleyError: `plan-contradiction` when settings exclude each other, `plan-does-not-fit` with the cheapest
@@ -67,7 +70,8 @@ def decide(
     adapter = choose_adapter(case, fitted.tuning, ledger)
     rows = case.rows(fitted.max_length)
     fast_path = _fast_path(case, fitted, ledger)
-    speed = _speed(case, fitted, device, precision, fast_path)
+    corrected = _correction(case, fitted, device, precision, fast_path, trainings)
+    speed = _speed(case, fitted, device, precision, fast_path, corrected)
     epochs, steps = _length_of_training(case, rows, global_batch, speed, ledger)
     seconds = _seconds(case, rows, steps, global_batch, speed)
     optimizer = choose_optimizer(case, fitted.tuning, steps, ledger)
@@ -101,7 +105,7 @@ def decide(
         exact=counted is not None,
         tokens=case.tokens,
         decisions=ledger.in_order(_READING_ORDER),
-        predicted=_predicted(case, fitted, speed, seconds),
+        predicted=_predicted(case, fitted, speed, seconds, corrected),
         alternatives=fitted.alternatives,
         warnings=tuple(ledger.warnings),
     )
@@ -141,7 +145,27 @@ def _batch(case: Case, fitted: Fit, global_batch: int, ledger: Ledger) -> BatchP
     )
 
 
-def _speed(case: Case, fitted: Fit, device: str, precision: Precision, fast_path: bool) -> tuple[float, float, float]:
+def _correction(
+    case: Case, fitted: Fit, device: str, precision: Precision, fast_path: bool, trainings: Sequence[Training]
+) -> Correction:
+    like = Training(
+        machine=machine_of(case.hardware.name, case.hardware.cores),
+        device=device,
+        tuning=fitted.tuning,
+        precision=precision,
+        fast_path=fast_path,
+        checkpointing=fitted.checkpointing,
+        family=case.spec.family,
+        parameters=case.spec.num_parameters,
+        tokens_per_second=1.0,
+        memory_bytes=1.0,
+    )
+    return correction(trainings, like)
+
+
+def _speed(
+    case: Case, fitted: Fit, device: str, precision: Precision, fast_path: bool, correction: Correction
+) -> tuple[float, float, float]:
     work = Work(
         tuning=fitted.tuning,
         precision=precision,
@@ -152,7 +176,9 @@ def _speed(case: Case, fitted: Fit, device: str, precision: Precision, fast_path
         mean_length=case.mean(fitted.max_length),
         fast_path=fast_path,
     )
-    return tokens_per_second(case.spec, work, case.hardware)
+    likely = tokens_per_second(case.spec, work, case.hardware)
+    low, middle, high = (likely * factor for factor in correction.speed)
+    return (low, middle, high)
 
 
 def _length_of_training(
@@ -212,10 +238,14 @@ def _compile(case: Case, fast_path: bool, seconds: float, ledger: Ledger) -> Lit
 
 
 def _predicted(
-    case: Case, fitted: Fit, speed: tuple[float, float, float], seconds: tuple[float, float, float]
+    case: Case,
+    fitted: Fit,
+    speed: tuple[float, float, float],
+    seconds: tuple[float, float, float],
+    correction: Correction,
 ) -> Predicted:
     total = sum(fitted.parts.values())
-    low, likely, high = (int(total * share) for share in _MEMORY_SPREAD)
+    low, likely, high = (int(total * factor) for factor in correction.memory)
     trained = trained_parameters(case.spec, fitted.tuning, case.recipe.override.rank or 16)
     saved = case.recipe.checkpoint.keep + 1
     result = trained * 4 if fitted.tuning != "full" else case.spec.num_parameters * 2
@@ -225,6 +255,7 @@ def _predicted(
         tokens_per_second=speed,
         seconds=seconds,
         disk_bytes=trained * 12 * saved + result,
+        correction=correction,
     )
 
 

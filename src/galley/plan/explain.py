@@ -142,6 +142,10 @@ def _time(plan: Plan, page: _Page) -> Iterator[str]:
         "steps", f"{steps:,}", f"of {plan.batch.global_batch_rows} rows each, {epochs:.3g} epochs{most}"
     )
     yield from page.fields(unit, format_count(plan.tokens * epochs), f"{plan.tokens:,} an epoch{estimate}")
+    if learned := plan.predicted.correction.trainings:
+        factors = plan.predicted.correction
+        text = f"predicted speed times {factors.speed[1]:.2f} and memory times {factors.memory[1]:.2f}, as they needed"
+        yield from page.fields("learned from", f"{learned} training{'s' * (learned > 1)}", text)
     if plan.predicted.disk_bytes:
         disk = format_bytes(plan.predicted.disk_bytes)
         yield from page.fields("disk", disk, "checkpoints that are kept, and the result")

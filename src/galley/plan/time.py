@@ -13,16 +13,15 @@ from galley.recipe.schema import Precision, Tuning
 
 _TERA = 1e12
 # TFLOP/s that a training step of Galley gets from one core, by instruction set; measured on SmolLM2-135M.
-_CORE_BF16 = {"amx_bf16": 0.26, "avx512_bf16": 0.12}
+_CORE_BF16 = {"amx_bf16": 0.3, "avx512_bf16": 0.12}
 _CORE_FP32 = {"avx512f": 0.08, "avx2": 0.04}
 _CORE_SLOW = 0.01
-_CORE_GENERAL_PATH = 0.6  # of the hand-written step's speed
+_CORE_GENERAL_PATH = 0.75  # of the hand-written step's speed
 # Share of the data sheet's peak; published runs lie between 26 and 54 %.
 _GPU_UTILISATION = 0.35
 _GPU_UNKNOWN_TFLOPS = 60.0
 _MPS_TFLOPS = 3.0
 _QLORA_SLOWDOWN = {"cpu": 0.1, "cuda": 0.7, "mps": 0.3}
-SPREAD = (0.6, 1.0, 1.5)
 """Low, likely and high, as shares of the likely speed."""
 
 
@@ -61,18 +60,17 @@ def flops_per_token(spec: ModelSpec, work: Work) -> float:
     return passes * (blocks + head) + adapters + attention
 
 
-def tokens_per_second(spec: ModelSpec, work: Work, hardware: Hardware) -> tuple[float, float, float]:
-    """Low, likely and high speed; zeros when the model's work is unknown (a user's own module)."""
+def tokens_per_second(spec: ModelSpec, work: Work, hardware: Hardware) -> float:
+    """Likely speed; 0 when the model's work is unknown (a user's own module)."""
     flops = flops_per_token(spec, work)
     if flops <= 0:
-        return (0.0, 0.0, 0.0)
+        return 0.0
     rate = _rate(hardware, work.device, work.precision)
     if not work.fast_path and work.device == "cpu":
         rate *= _CORE_GENERAL_PATH
     if work.tuning == "qlora":
         rate *= _QLORA_SLOWDOWN[device_kind(work.device)]
-    low, likely, high = (rate / flops * share for share in SPREAD)
-    return (low, likely, high)
+    return rate / flops
 
 
 def _active_block_parameters(spec: ModelSpec) -> float:

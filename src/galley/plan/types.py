@@ -107,6 +107,15 @@ class BatchPlan(PlanPart):
     shared_prefix: bool = True
 
 
+class Correction(PlanPart):
+    """What earlier trainings on this machine say about predictions: factors low, likely and high."""
+
+    trainings: int = 0
+    """It was learned from; without any, the range is the usual one."""
+    speed: tuple[float, float, float] = (0.6, 1.0, 1.5)
+    memory: tuple[float, float, float] = (0.85, 1.0, 1.2)
+
+
 class Predicted(PlanPart):
     """What the plan expects, as ranges (low, likely, high)."""
 
@@ -116,6 +125,8 @@ class Predicted(PlanPart):
     tokens_per_second: tuple[float, float, float] = (0.0, 0.0, 0.0)
     seconds: tuple[float, float, float] = (0.0, 0.0, 0.0)
     disk_bytes: int = 0
+    correction: Correction = Correction()
+    """That speed and memory contain."""
 
 
 class Alternative(PlanPart):

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from argparse import ArgumentParser, Namespace
+from collections.abc import Callable
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
+from galley.base import format_bytes
 from galley.cli.verb import Verb, emit, json_argument, runs_argument, table
 
 if TYPE_CHECKING:
@@ -35,6 +37,10 @@ def _facts(run: RunFolder) -> dict[str, Any]:
         "steps": run.plan().get("steps", 0),
         "loss": metrics.get("loss"),
         "held_out_loss": metrics.get("held_out_loss"),
+        "tokens_per_second": metrics.get("tokens_per_second"),
+        "memory_bytes": metrics.get("memory_bytes"),
+        "predicted_tokens_per_second": _likely(run, "tokens_per_second"),
+        "predicted_memory_bytes": _likely(run, "memory_bytes"),
         "better": verdict.get("better"),
         "worse": verdict.get("worse"),
         "base": verdict.get("base"),
@@ -52,12 +58,27 @@ def _text(facts: list[dict[str, Any]], root: str) -> str:
             run["status"],
             f"{run['step']}/{run['steps']}",
             *("-" if run[name] is None else f"{run[name]:.4g}" for name in ("loss", "held_out_loss")),
+            _against(run, "tokens_per_second", lambda speed: f"{speed:,.0f}"),
+            _against(run, "memory_bytes", format_bytes),
             _verdict(run),
             datetime.fromtimestamp(run["changed"]).strftime("%Y-%m-%d %H:%M"),
         )
         for run in facts
     ]
-    return table(("name", "status", "steps", "loss", "held out", "verdict", "when"), rows)
+    return table(("name", "status", "steps", "loss", "held out", "tokens/s", "memory", "verdict", "when"), rows)
+
+
+def _likely(run: RunFolder, name: str) -> float | None:
+    """What the plan expected; None where it expected nothing."""
+    return run.plan().get("predicted", {}).get(name, (0, 0, 0))[1] or None
+
+
+def _against(run: dict[str, Any], name: str, form: Callable[[float], str]) -> str:
+    """Measured, and how far from the plan."""
+    measured, predicted = run[name], run[f"predicted_{name}"]
+    if not measured:
+        return "-"
+    return f"{form(measured)} ({measured / predicted - 1:+.0%})" if predicted else form(measured)
 
 
 def _verdict(run: dict[str, Any]) -> str:
@@ -67,4 +88,9 @@ def _verdict(run: dict[str, Any]) -> str:
     return f"{word}, {run['base']:.3g} to {run['tuned']:.3g}"
 
 
-VERB = Verb(help="list runs: status, steps, loss, verdict", group="use", arguments=_arguments, run=_run)
+VERB = Verb(
+    help="list runs: status, steps, loss, speed and memory against the plan, verdict",
+    group="use",
+    arguments=_arguments,
+    run=_run,
+)
