@@ -52,6 +52,7 @@ ERROR_CODES: dict[str, ErrorCode] = {
     "adapter-merge": ErrorCode(Exit.FAILED, "the merged model does not behave like the adapter"),
     "package-missing": ErrorCode(_INVALID, "an optional dependency is needed for this"),
     # plan
+    "plan-key-unknown": ErrorCode(_INVALID, "the plan decides nothing of that name"),
     "plan-does-not-fit": ErrorCode(Exit.DOES_NOT_FIT, "the job does not fit the hardware"),
     "plan-contradiction": ErrorCode(_INVALID, "two settings contradict each other"),
     "hardware-unknown": ErrorCode(_INVALID, "the hardware description is not understood"),

@@ -1,0 +1,153 @@
+"""Where a decision or a prediction comes from: its rule, the figures that went into it, and who says so."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+from galley.base import GalleyError, format_bytes, format_count, format_duration
+from galley.plan.types import Plan
+
+
+@dataclass(frozen=True)
+class _Trace:
+    """How something was found.
+
+    Args:
+        rule: in words, or as a formula.
+        figures: name and value of what goes into it, for a plan.
+        source: of the rule.
+    """
+
+    rule: str
+    figures: Callable[[Plan], Iterator[tuple[str, str]]]
+    source: str = "galley/plan/rules.py"
+
+
+def why(plan: Plan, key: str) -> str:
+    """The trace of one decision (`tuning`, `learning_rate`, ...) or prediction (`memory`, `speed`, `training`, `disk`).
+
+    Raises:
+        GalleyError: `plan-key-unknown`, with the nearest key.
+    """
+    decisions = {decision.key: decision for decision in plan.decisions}
+    known = [*decisions, *(name for name in _TRACES if name in _PREDICTIONS)]
+    if key not in known:
+        near = difflib.get_close_matches(key, known, n=1)
+        hint = f"did you mean {near[0]}?" if near else f"known: {', '.join(known)}"
+        raise GalleyError("plan-key-unknown", f"the plan decides nothing called {key!r}", hint=hint)
+    lines = []
+    if key in decisions:
+        decision = decisions[key]
+        lines.append(f"{key}: {decision.value}" + (", pinned by the recipe" if decision.pinned else ""))
+        lines.append(f"because {decision.because}")
+        if decision.would_change_if:
+            lines.append(f"would change if {decision.would_change_if}")
+    else:
+        lines.append(f"{key}: {_PREDICTIONS[key](plan)}")
+    trace = _TRACES.get(key)
+    if trace is not None:
+        lines += ["", f"rule    {trace.rule}", f"source  {trace.source}", "figures"]
+        figures = list(trace.figures(plan))
+        wide = max((len(name) for name, _ in figures), default=0)
+        lines += [f"  {name:<{wide}}  {value}" for name, value in figures]
+    return "\n".join(lines) + "\n"
+
+
+def _model(plan: Plan) -> Iterator[tuple[str, str]]:
+    yield "model", plan.model
+    yield "trained", plan.tuning + (f", rank {plan.adapter.rank}" if plan.adapter else "")
+
+
+def _memory(plan: Plan) -> Iterator[tuple[str, str]]:
+    yield "there is", f"{format_bytes(plan.hardware.memory_bytes)}, of which 90 % may be planned"
+    for name, size in plan.predicted.memory_parts.items():
+        yield name, format_bytes(size)
+    correction = plan.predicted.correction
+    learned = f"learned from {correction.trainings}" if correction.trainings else "usual"
+    yield "range", " to ".join(f"{factor:.2f}" for factor in correction.memory) + f" times the sum, {learned}"
+
+
+def _speed(plan: Plan) -> Iterator[tuple[str, str]]:
+    yield "device", f"{plan.device}, {plan.threads} threads" if plan.device == "cpu" else plan.hardware.name
+    yield "instructions", ", ".join(plan.hardware.features) or "none that count"
+    yield "precision", plan.precision
+    yield "path", "the step written by hand" if plan.fast_path else "the general step"
+    correction = plan.predicted.correction
+    learned = f"learned from {correction.trainings}" if correction.trainings else "usual"
+    yield "range", " to ".join(f"{factor:.2f}" for factor in correction.speed) + f" times the rule, {learned}"
+
+
+def _data(plan: Plan) -> Iterator[tuple[str, str]]:
+    yield "rows", f"{plan.rows:,}"
+    yield "tokens an epoch", f"{plan.tokens:,}" + ("" if plan.exact else ", estimated from characters")
+    yield "epochs", f"{plan.epochs:g}"
+    yield "steps", f"{plan.steps:,} of {plan.batch.global_batch_rows} rows"
+
+
+def _batch(plan: Plan) -> Iterator[tuple[str, str]]:
+    yield from _data(plan)
+    yield "longest row kept", f"{plan.batch.max_length_tokens:,} tokens"
+    yield "activations", format_bytes(plan.predicted.memory_parts.get("activations", 0))
+
+
+def _rate(plan: Plan) -> Iterator[tuple[str, str]]:
+    yield from _model(plan)
+    yield "optimiser", plan.optimizer.name
+    yield "peak", f"{plan.optimizer.learning_rate:g}"
+    yield "warm-up", f"{plan.optimizer.warmup_steps:,} of {plan.steps:,} steps"
+
+
+def _training(plan: Plan) -> Iterator[tuple[str, str]]:
+    yield from _data(plan)
+    low, likely, high = plan.predicted.tokens_per_second
+    yield "speed", f"{likely:,.0f} tokens a second, {low:,.0f} to {high:,.0f}"
+    if plan.minutes:
+        yield "limit", f"{plan.minutes:g} minutes by the clock"
+
+
+def _disk(plan: Plan) -> Iterator[tuple[str, str]]:
+    yield from _model(plan)
+    yield "result", format_bytes(plan.predicted.disk_bytes)
+
+
+_PREDICTIONS: dict[str, Callable[[Plan], str]] = {
+    "memory": lambda plan: format_bytes(plan.predicted.memory_bytes[1]),
+    "speed": lambda plan: f"{format_count(plan.predicted.tokens_per_second[1])} tokens a second",
+    "training": lambda plan: format_duration(plan.predicted.seconds[1]),
+    "disk": lambda plan: format_bytes(plan.predicted.disk_bytes),
+}
+
+_FIT = "galley/plan/fit.py"
+_TRACES: dict[str, _Trace] = {
+    "memory": _Trace(
+        "weights + gradients + optimiser states + activations + logits + runtime; learned weights take 4 bytes of "
+        "master, 4 of gradient and the optimiser's moments; a layer keeps about 8 hidden and 4 inner vectors a token",
+        _memory,
+        "galley/plan/memory.py; after Korthikanti et al. 2022, arXiv 2205.05198",
+    ),
+    "speed": _Trace(
+        "operations a second of the device / operations a token: 4 a frozen and 6 a learned weight, and attention",
+        _speed,
+        "galley/plan/time.py; rates of processors measured by us, of GPUs from data sheets",
+    ),
+    "training": _Trace("tokens of all steps / speed, cut by the time limit", _training, "galley/plan/decide.py"),
+    "disk": _Trace("12 bytes a learned weight and checkpoint kept, and the result", _disk, "galley/plan/decide.py"),
+    "tuning": _Trace("the first way that fits, of full (tiny models), lora, qlora", _memory, _FIT),
+    "checkpointing": _Trace("none, unless activations do not fit without it", _memory, _FIT),
+    "max_length": _Trace("the usual limit of the device, halved while nothing fits", _batch, _FIT),
+    "micro_batch_tokens": _Trace("as many as keep products busy, halved while they do not fit", _batch, _FIT),
+    "global_batch": _Trace("8 below 2,000 rows, 16 below 20,000, else 32", _data),
+    "epochs": _Trace("three below 5,000 rows, else one; random weights get about 20 tokens each", _data),
+    "rank": _Trace("16 on all linear layers", _model, "galley/plan/rules.py; Dettmers et al. 2023, arXiv 2305.14314"),
+    "learning_rate": _Trace("by a table of sizes: smaller models take larger steps", _rate),
+    "schedule": _Trace("cosine, unless pinned", _rate),
+    "optimizer": _Trace("AdamW, unless pinned", _memory),
+    "precision": _Trace("bf16 where the device multiplies it in hardware, else float32", _speed),
+    "device": _Trace("the fastest kind that is there", _speed, "galley/plan/checks.py"),
+    "fast_path": _Trace("Llama-shaped decoders with adapters", _speed, "galley/plan/decide.py"),
+    "compile": _Trace(
+        "blocks, where the general step runs for more than 4 minutes", _training, "galley/plan/decide.py"
+    ),
+}
