@@ -19,6 +19,8 @@ _KEPT = 500
 _NEWEST = 9
 _LEAST_SPREAD = 0.05
 """Two trainings of one recipe differ by as much."""
+_FORMULAS = 1
+"""Raised when predictions change, since what was learned of other formulas says nothing about these."""
 _WARMUP_STEPS = 2
 _FEWEST_STEPS = 5
 
@@ -43,6 +45,7 @@ class Training(PlanPart):
     parameters: int
     tokens_per_second: float
     memory_bytes: float
+    formulas: int = _FORMULAS
 
 
 def machine_of(name: str, cores: int) -> str:
@@ -135,6 +138,7 @@ def _way(training: Training) -> tuple[object, ...]:
         training.precision,
         training.fast_path,
         training.checkpointing,
+        training.formulas,
     )
 
 

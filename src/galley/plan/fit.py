@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Literal
 
 from galley.base import GalleyError, format_bytes, format_count, parse_bytes
-from galley.plan.case import Case, device_kind
+from galley.plan.case import FAST_FAMILIES, Case, device_kind
 from galley.plan.ledger import Ledger
 from galley.plan.memory import Load, memory_parts
 from galley.plan.rules import TINY
@@ -146,6 +146,7 @@ def _load(case: Case, way: _Way, device: str, precision: Precision) -> Load:
         checkpointing=way.checkpointing,
         supervised_share=case.supervised_share,
         fast_path=case.suits_fast_path(way.tuning),
+        fused=device_kind(device) == "cpu" and case.spec.family in FAST_FAMILIES,
     )
 
 

@@ -8,14 +8,15 @@ from galley.base import MIB
 from galley.models.spec import ModelSpec
 from galley.recipe.schema import OptimizerName, Precision, Tuning
 
-RUNTIME_BYTES = {"cpu": 480 * MIB, "cuda": 1200 * MIB, "mps": 600 * MIB}
+RUNTIME_BYTES = {"cpu": 560 * MIB, "cuda": 1200 * MIB, "mps": 600 * MIB}
 """Libraries, thread pools and allocator; on cuda the context and its kernels."""
 LOGITS_CHUNK_BYTES = 64 * MIB
 """Logits are computed in chunks of this size; a chunk, its gradient and its softmax exist at once."""
 NF4_BYTES = 0.53
 """4 bits a weight and one scale a block of 64, itself quantised (Dettmers et al., 2305.14314, section 3)."""
-_GENERAL_PATH = 1.6
-"""Activations of transformers' own modules (float32 norms, unfused products), against the hand-written step's."""
+_GENERAL_PATH, _FUSED = 1.6, 0.7
+"""Activations of transformers' own modules (float32 norms, unfused products) and of those whose norms, products and
+rotations are fused, against 8 hidden and 4 inner vectors a token and block."""
 _BYTES: dict[Precision, int] = {"bf16": 2, "fp16": 2, "fp32": 4}
 _MOMENT_BYTES: dict[OptimizerName, float] = {"adamw": 8, "adamw-8bit": 2, "adafactor": 0.1, "muon": 4, "sgd": 4}
 
@@ -29,7 +30,8 @@ class Load:
         rank: of the adapter; ignored without one.
         micro_batch_tokens: tokens computed at once, at most.
         supervised_share: share of the tokens that are learned.
-        fast_path: the hand-written step, which keeps less for the backward pass.
+        fast_path: the hand-written step, which keeps two hidden vectors a block for the backward pass.
+        fused: the general step of a Llama-shaped decoder on a processor.
     """
 
     tuning: Tuning
@@ -41,6 +43,7 @@ class Load:
     checkpointing: str = "none"
     supervised_share: float = 1.0
     fast_path: bool = False
+    fused: bool = False
 
 
 def memory_parts(spec: ModelSpec, load: Load) -> dict[str, int]:
@@ -98,12 +101,15 @@ def _weight_bytes(spec: ModelSpec, tuning: Tuning, base: int) -> int:
 
 
 def _activation_bytes(spec: ModelSpec, load: Load, base: int) -> int:
-    """What the backward pass needs: about 8 hidden and 4 inner vectors a token and block, or one with recomputing."""
+    """What the backward pass needs: about 8 hidden and 4 inner vectors a token and block, or one with recomputing.
+
+    The hand-written step keeps two, and works on 20 hidden and 12 inner ones.
+    """
     width, inner = spec.hidden_size, spec.intermediate_size or 4 * spec.hidden_size
     tokens = load.micro_batch_tokens
-    block = tokens * base * (8 * width + 4 * inner)
-    if not load.fast_path:
-        block = int(block * _GENERAL_PATH)
+    if load.fast_path and load.checkpointing == "none":
+        return tokens * base * (spec.num_layers * (2 * width + 4 * load.rank) + 20 * width + 12 * inner)
+    block = int(tokens * base * (8 * width + 4 * inner) * (_FUSED if load.fused else _GENERAL_PATH))
     if load.checkpointing == "full":
         return spec.num_layers * tokens * base * width + block
     return spec.num_layers * block
