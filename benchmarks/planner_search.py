@@ -22,8 +22,17 @@ LLAMA_405B = Architecture(
     layers=126, hidden=16_384, heads=128, kv_heads=8, head_dim=128, ffn=53_248, vocab=128_256
 )  # Llama 3, 2407.21783, table 3
 DEEPSEEK_671B = Architecture(
-    **{"layers": 61, "hidden": 7168, "heads": 128, "head_dim": 192, "ffn": 18_432, "vocab": 129_280},
-    **{"experts": 256, "active_experts": 8, "expert_ffn": 2048, "shared_experts": 1, "dense_layers": 3},
+    layers=61,
+    hidden=7168,
+    heads=128,
+    head_dim=192,
+    ffn=18_432,
+    vocab=129_280,
+    experts=256,
+    active_experts=8,
+    expert_ffn=2048,
+    shared_experts=1,
+    dense_layers=3,
     mla=(1536, 512, 64, 128),
 )  # DeepSeek-V3, 2412.19437, section 4.2
 LLAMA_70B = Architecture(layers=80, hidden=8192, heads=64, kv_heads=8, head_dim=128, ffn=28_672, vocab=128_256)

@@ -3,14 +3,20 @@
 from __future__ import annotations
 
 from argparse import ArgumentParser, Namespace
+from pathlib import Path
 
 from galley.cli.verb import Verb, color, emit, json_argument, read_recipe, recipe_arguments, starting, width
+
+TOOLS = ("deepspeed", "accelerate", "torchtitan", "megatron", "llamafactory", "axolotl", "trl")
+"""As in `galley.plan.emit`, which is only imported when it is used."""
 
 
 def _arguments(parser: ArgumentParser) -> None:
     recipe_arguments(parser)
     json_argument(parser)
     parser.add_argument("--why", metavar="KEY", help="the rule and the figures behind one decision or prediction")
+    parser.add_argument("--emit", metavar="TOOL", choices=TOOLS, help=f"write it for a tool: {', '.join(TOOLS)}")
+    parser.add_argument("--out", metavar="FOLDER", type=Path, help="with --emit: where its files go, instead of stdout")
 
 
 def _run(args: Namespace) -> int:
@@ -25,8 +31,25 @@ def _run(args: Namespace) -> int:
 
         print(why(decided, args.why), end="")
         return 0
+    if args.emit:
+        from galley.plan.emit import emit as written_for
+
+        files = written_for(decided, args.emit, data=recipe.data.path)
+        lines = _kept(files, args.out)
+        emit(args, files, lambda: lines)
+        return 0
     emit(args, decided.model_dump(mode="json"), lambda: explain(decided, width=width(), color=color()))
     return 0
+
+
+def _kept(files: dict[str, str], folder: Path | None) -> str:
+    """Write the files; without a folder they are shown one after the other."""
+    if folder is None:
+        return "\n".join(f"# --- {name}\n{text}" for name, text in files.items())
+    folder.mkdir(parents=True, exist_ok=True)
+    for name, text in files.items():
+        (folder / name).write_text(text, encoding="utf-8")
+    return "\n".join(f"wrote {folder / name}" for name in files)
 
 
 VERB = Verb(
@@ -38,5 +61,6 @@ VERB = Verb(
         "galley plan faq.yaml",
         "galley plan faq.yaml --why memory",
         "galley plan faq.yaml override.tuning=full hardware='8x h100-80g'",
+        "galley plan faq.yaml --emit trl --out configs",
     ),
 )
