@@ -2,10 +2,10 @@
 
     python benchmarks/emit_check.py [--tool trl=PYTHON] [--tool llamafactory=PYTHON] [--tool accelerate=PYTHON] ...
 
-For each tool with a Python interpreter that has it installed, three plans (an adapter on one GPU, all weights with
-FSDP, all weights with ZeRO-2 and the optimiser on the host; tensor, pipeline and expert ways too where the tool has
-them) are written and read back by the tool: `TrlParser`, `HfArgumentParser` with LLaMA-Factory's arguments,
-accelerate's `ClusterConfig` and its launcher's checks, `DeepSpeedConfig`, and megatron-core's `TransformerConfig`,
+For each tool with a Python interpreter that has it installed, plans (adapters on one GPU, all weights with FSDP, all
+weights with ZeRO-2 and the optimiser on the host; tensor, pipeline and expert ways where the tool has them) are written
+and read back by the tool: `TrlParser`, `HfArgumentParser` with LLaMA-Factory's arguments, accelerate's `ClusterConfig`
+and its launcher's checks, `DeepSpeedConfig` and its schedules, and megatron-core's `TransformerConfig`,
 `OptimizerConfig` and `DistributedDataParallelConfig`. Nothing is trained and no model is loaded. torchtitan and axolotl
 are checked by unit tests only.
 """
@@ -117,8 +117,9 @@ import sys
 from dataclasses import asdict
 from trl import ModelConfig, ScriptArguments, SFTConfig, TrlParser
 script, training, model = TrlParser((ScriptArguments, SFTConfig, ModelConfig)).parse_args_and_config(
-    ["--config", "trl_sft.yaml"])
-print("rows", training.per_device_train_batch_size * training.gradient_accumulation_steps, "length", training.max_length)
+    ["--config", "trl_sft.yaml", "--use_cpu", "true"])  # bf16 is refused where no GPU is
+rows = training.per_device_train_batch_size * training.gradient_accumulation_steps
+print("rows", rows, "length", training.max_length)
 print("rate", training.learning_rate, str(training.lr_scheduler_type), training.lr_scheduler_kwargs)
 print("adapter", model.use_peft, model.lora_r, model.lora_target_modules, model.load_in_4bit)
 """,
@@ -127,9 +128,11 @@ import sys
 from omegaconf import OmegaConf
 from llamafactory.hparams.parser import _parse_train_args
 values = OmegaConf.to_container(OmegaConf.load("llamafactory.yaml"))
+values["use_cpu"] = True  # bf16 is refused where no GPU is
 values.pop("deepspeed", None)  # its file is checked as deepspeed's; reading it here would need that package
 model, data, training, tuning, generating = _parse_train_args(values)
-print("rows", training.per_device_train_batch_size * training.gradient_accumulation_steps, "length", data.cutoff_len)
+rows = training.per_device_train_batch_size * training.gradient_accumulation_steps
+print("rows", rows, "length", data.cutoff_len)
 print("rate", training.learning_rate, str(training.lr_scheduler_type), training.lr_scheduler_kwargs)
 print("adapter", tuning.finetuning_type, tuning.lora_rank, tuning.lora_target, model.quantization_bit)
 """,
@@ -154,7 +157,8 @@ class Mesh:
     pass
 import deepspeed.runtime.config as module
 values = json.load(open("ds_config.json"))
-devices = values["train_batch_size"] // values["train_micro_batch_size_per_gpu"] // values["gradient_accumulation_steps"]
+rows = values["train_micro_batch_size_per_gpu"] * values["gradient_accumulation_steps"]
+devices = values["train_batch_size"] // rows
 module.dist.is_initialized = lambda: True
 module.dist.get_rank = lambda *a, **k: 0
 module.dist.get_world_size = lambda *a, **k: devices
@@ -205,6 +209,8 @@ model = take(TransformerConfig)
 model.pop("moe_layer_freq", None)
 if "moe_router_topk" in model:
     model["moe_router_topk"] = int(model["moe_router_topk"])
+if "recompute_modules" in model:
+    model["recompute_modules"] = model["recompute_modules"].split()
 model["pipeline_dtype"] = __import__("torch").bfloat16
 if "disable_bias_linear" in said:
     model["add_bias_linear"] = False

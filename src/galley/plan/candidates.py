@@ -125,9 +125,11 @@ def micro_batches(workload: Workload, layout: Layout, pins: Pins) -> tuple[int, 
     return tuple(d for d in divisors(rows) if d <= most)
 
 
-def recomputes(pins: Pins) -> tuple[Recompute, ...]:
-    """The fastest first."""
-    return ("none", "selective", "full") if pins.recompute is None else (pins.recompute,)
+def recomputes(workload: Workload, pins: Pins) -> tuple[Recompute, ...]:
+    """The fastest first. Fused attention keeps no scores, so that selective recomputation would save nothing."""
+    if pins.recompute is not None:
+        return (pins.recompute,)
+    return ("none", "full") if workload.fused_attention else ("none", "selective", "full")
 
 
 def offloads(pins: Pins) -> tuple[tuple[bool, bool], ...]:

@@ -140,7 +140,7 @@ def least_need(judge: Judge, wanted: Workload, pins: Pins) -> Least:
         batches = micro_batches(wanted, layout, pins)
         if not batches:
             continue
-        smallest = replace(wanted, micro_batch=batches[0], recompute=recomputes(pins)[-1])
+        smallest = replace(wanted, micro_batch=batches[0], recompute=recomputes(wanted, pins)[-1])
         for shared in shared_layouts(layout, judge.hardware, pins):
             if least_state_bytes(judge.architecture, smallest, shared) >= least.bytes:
                 continue

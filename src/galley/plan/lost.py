@@ -155,7 +155,7 @@ def _changes(judge: Judge, workload: Workload, pins: Pins) -> Iterator[str]:
 def _lighter(best: Choice, pins: Pins) -> Iterator[tuple[Workload, Layout]]:
     """Neighbours that keep more in memory."""
     w, layout = best.workload, best.layout
-    kinds = recomputes(pins)
+    kinds = recomputes(w, pins)
     for recompute in kinds[: kinds.index(w.recompute)]:
         yield replace(w, recompute=recompute), layout
     larger = [rows for rows in micro_batches(w, layout, pins) if rows > w.micro_batch]

@@ -104,7 +104,9 @@ def _bounds(judge: Judge, wanted: Workload, pins: Pins) -> Iterator[tuple[float,
             continue
         if least_state_bytes(judge.architecture, wanted, most_shared[-1]) > judge.room:
             continue
-        time = judge.time(replace(wanted, micro_batch=batches[-1], recompute=recomputes(pins)[0]), most_shared[0])
+        time = judge.time(
+            replace(wanted, micro_batch=batches[-1], recompute=recomputes(wanted, pins)[0]), most_shared[0]
+        )
         yield sum(time.parts.get(part, 0.0) for part in ("products", "other", "tensor", "context", "expert")), layout
 
 
@@ -119,7 +121,7 @@ def _refined(judge: Judge, wanted: Workload, layout: Layout, pins: Pins) -> Iter
             if choice is None:
                 break
             yield choice
-            if choice.workload.recompute == recomputes(pins)[0]:
+            if choice.workload.recompute == recomputes(wanted, pins)[0]:
                 settled.add(rows)
             if choice.time.parts.get("pipeline", 0.0) > _VISIBLE_BUBBLE * choice.time.seconds:
                 for virtual in virtuals(judge.architecture, shared, choice.accumulation, pins):
@@ -130,7 +132,7 @@ def _refined(judge: Judge, wanted: Workload, layout: Layout, pins: Pins) -> Iter
 
 def _lightest(judge: Judge, workload: Workload, layout: Layout, pins: Pins) -> Choice | None:
     """With the least recomputation that fits."""
-    for recompute in recomputes(pins):
+    for recompute in recomputes(workload, pins):
         computed = replace(workload, recompute=recompute)
         if judge.fits(computed, layout):
             return Choice(computed, layout, judge.memory(computed, layout), judge.time(computed, layout))

@@ -33,11 +33,12 @@ def files(s: Settings) -> dict[str, str]:
     data_note(s, "dataset_name")
     lengths_note(s)
     beside: dict[str, str] = {}
+    command = "trl sft --config trl_sft.yaml"
     if s.layout.world > 1:
-        values["accelerate_config"] = "accelerate.yaml"
+        command += " --accelerate_config accelerate.yaml"
         s.note("the layout over devices is in accelerate.yaml")
         beside = accelerate.files(replace(s, notes=[]))
-    title = "Written by galley for TRL 1.x: trl sft --config trl_sft.yaml"
+    title = f"Written by galley for TRL 1.x: {command}"
     return {"trl_sft.yaml": text.yaml(values, s.notes, title), **beside}
 
 
