@@ -8,7 +8,7 @@ from __future__ import annotations
 import csv
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal, get_args
 
@@ -16,23 +16,34 @@ from galley.base import GalleyError
 from galley.plan import hardware as hardware_names
 from galley.plan.architecture import Architecture
 from galley.plan.layout import Layout, Recompute
-from galley.plan.software import FSDP, MEGATRON, NANOTRON, TRANSFORMERS, Software
+from galley.plan.software import (
+    COLOSSAL,
+    FSDP,
+    FSDP_QLORA,
+    LITGPT,
+    MEGATRON,
+    MEGATRON_DEEPSPEED,
+    NANOTRON,
+    TRANSFORMERS,
+    Software,
+)
 from galley.plan.types import Hardware
 from galley.plan.workload import Workload
+from galley.recipe.schema import Tuning
 
 Row = dict[str, str]
 Stage = Literal["first", "last", "fullest"]
 
 _SOURCES = (
     ("HF Ultra-Scale", "ultra-scale", NANOTRON),
-    ("VIA-Research/vTrain", "vtrain", MEGATRON),
+    ("VIA-Research/vTrain", "vtrain", MEGATRON_DEEPSPEED),
     ("NVIDIA-NeMo/Megatron-Bridge", "megatron-bridge", MEGATRON),
     ("NVIDIA/Megatron-LM", "megatron-lm", MEGATRON),
     ("mosaicml/llm-foundry", "llm-foundry", FSDP),
-    ("Lightning-AI/litgpt", "litgpt", FSDP),
+    ("Lightning-AI/litgpt", "litgpt", LITGPT),
     ("huggingface/peft", "peft", TRANSFORMERS),
-    ("AnswerDotAI/fsdp_qlora", "fsdp-qlora", FSDP),
-    ("hpcaitech/ColossalAI", "colossalai", FSDP),
+    ("AnswerDotAI/fsdp_qlora", "fsdp-qlora", FSDP_QLORA),
+    ("hpcaitech/ColossalAI", "colossalai", COLOSSAL),
 )
 _GPUS = (
     (r"GB300", "gb300"),
@@ -75,13 +86,26 @@ class Case:
 
     @property
     def memory_bytes(self) -> float | None:
-        """Measured, of one device."""
+        """Measured, of one device; None where the row does not say what decides it."""
         gib = _number(self.row, "measured_mem_gib_per_gpu")
-        return gib * 2**30 if gib else None
+        return gib * 2**30 if gib and not self.memory_gap else None
+
+    @property
+    def memory_gap(self) -> str:
+        """What is missing to predict its memory, where that was measured; empty where nothing is."""
+        if not _number(self.row, "measured_mem_gib_per_gpu"):
+            return ""
+        if not (_number(self.row, "n_gpus") or _number(self.row, "dp")):
+            return "memory: devices are not stated, so what ZeRO shares is not known"
+        if not _number(self.row, "micro_batch"):
+            return "memory: micro-batch is not stated"
+        return "memory: rollouts of PPO are not stated" if self.row["method"] == "ppo" else ""
 
     @property
     def seconds(self) -> float | None:
-        """Measured, of a step."""
+        """Measured, of a step; None where the work of a step is not stated: its rows, or how long they are."""
+        if not _number(self.row, "global_batch") or "LONGEST" in self.row["notes"]:
+            return None
         step, rate = _number(self.row, "measured_step_time_s"), _number(self.row, "measured_tokens_per_s_per_gpu")
         if step:
             return step
@@ -116,18 +140,20 @@ def case_of(row: Row) -> Case | str:
         return "shape of the model is not stated"
     if not _number(row, "seq_len"):
         return "sequence is not stated"
-    try:
-        hardware = _hardware(row)
-    except GalleyError:
-        return f"device {row['gpu'] or 'unsaid'} is not in the catalogue"
+    if row["ep"] not in ("", "1") or re.search(r"mixtral|moe|nemotron6_3b|deepseek", row["model"].lower()):
+        return "experts of the mixture are not stated"
     layout = _layout(row)
     if isinstance(layout, str):
         return layout
+    try:
+        hardware = _hardware(row, layout)
+    except GalleyError:
+        return f"device {row['gpu'] or 'unsaid'} is not in the catalogue"
     return Case(
         source=source,
         row=row,
-        architecture=_architecture(row, numbers),
-        workload=_workload(row, layout),
+        architecture=_architecture(row, numbers, source),
+        workload=_workload(row, layout, source),
         layout=layout,
         hardware=hardware,
         software=software,
@@ -136,37 +162,84 @@ def case_of(row: Row) -> Case | str:
     )
 
 
-def _architecture(row: Row, numbers: dict[str, int]) -> Architecture:
+def _architecture(row: Row, numbers: dict[str, int], source: str) -> Architecture:
     """Shape of the model; a feed-forward net of four times the width has no gate."""
     hidden, ffn = numbers["hidden"], numbers["ffn"] or 4 * numbers["hidden"]
-    return Architecture(
+    found = Architecture(
         layers=numbers["layers"],
         hidden=hidden,
         heads=numbers["heads"] or max(1, hidden // 128),
         kv_heads=int(_number(row, "kv_heads") or 0),
         ffn=ffn,
         vocab=numbers["vocab"] or 51200,
-        gated="GPT" not in row["model"] and "MPT" not in row["model"] and "phi-1" not in row["model"],
+        gated=not any(name in row["model"] for name in ("GPT", "MPT", "phi-", "gpt:")),
+        norm_fp32=source in ("litgpt", "fsdp-qlora", "colossalai"),
         tied="GPT" in row["model"] or "MPT" in row["model"] or ("nanotron" in row["model"] and ffn < 10000),
     )
+    stated = (_number(row, "params_b") or 0.0) * 1e9
+    if stated and source not in ("ultra-scale", "vtrain"):
+        tied = replace(found, tied=True)
+        if abs(tied.num_parameters - stated) < abs(found.num_parameters - stated):
+            return tied
+    return found
 
 
-def _workload(row: Row, layout: Layout) -> Workload:
+def _workload(row: Row, layout: Layout, source: str) -> Workload:
+    """What a step computes. A pair of DPO, SimPO or ORPO is two rows; DPO keeps a reference, PPO three more models."""
     micro = int(_number(row, "micro_batch") or 1)
-    method = row["method"]
-    tuning = "qlora" if "qlora" in method else "lora" if "lora" in method or method.startswith("peft") else "full"
+    method, zero = row["method"], row["zero_or_fsdp"].lower()
+    tuning: Tuning = "qlora" if "qlora" in method else "lora" if "lora" in method or _is_adapter(method) else "full"
+    if "nf4" in row["precision"]:
+        tuning = "qlora"
+    paired = 2 if method in ("dpo", "simpo", "orpo") else 1
+    rank = re.search(r"\b(?:lora_)?r(?:ank)?=(\d+)", row["notes"])
+    masters = _MASTERS.get(source, (4.0, 4.0, None))
     return Workload(
         sequence=int(_number(row, "seq_len") or 0),
-        micro_batch=micro,
-        global_batch=int(_number(row, "global_batch") or micro * layout.data),
+        micro_batch=micro * paired,
+        global_batch=int(_number(row, "global_batch") or micro * layout.data) * paired,
         tuning=tuning,
-        precision="fp16" if "fp16" in row["precision"] else "fp8" if "fp8" in row["precision"].lower() else "bf16",
+        rank=int(rank[1]) if rank else _RANKS.get(source, 16),
+        targets="all" if source in ("fsdp-qlora", "colossalai") else "query-value",
+        precision=_precision(row),
         recompute=_recompute(row["act_ckpt"]),
+        master_bytes=masters[0],
+        gradient_bytes=masters[1],
+        moment_bytes=masters[2],
+        offload_optimizer="cpu" in zero and "param" not in zero,
+        offload_parameters="param offload" in zero or ("offload" in zero and "no offload" not in zero),
+        frozen_models={"dpo": 1.0, "ppo": 2.0}.get(method, 0.0),
+        learning_models=1.0 if method == "ppo" else 0.0,
+        fused_attention=source != "vtrain",
+        attention_dropout="gpt3" in row["model"],
     )
+
+
+def _precision(row: Row) -> str:
+    """Of the products. Where a cell prints two, the tables give them as `FP8-CS (FP8-MX)`: the first is stored."""
+    text = row["precision"].lower()
+    if not text and "second precision" in row["notes"]:
+        return "fp8"
+    return next((name for name in ("fp16", "fp8", "fp4") if name in text), "bf16")
+
+
+def _is_adapter(method: str) -> bool:
+    """Other adapters are taken for LoRA; those that learn the whole model's subspace are not."""
+    return method.startswith(("peft", "adapter")) and method != "peft:osf"
+
+
+_RANKS = {"litgpt": 8, "fsdp-qlora": 64, "peft": 32}
+_MASTERS: dict[str, tuple[float, float, float | None]] = {
+    # bytes of master weights, gradients, and Adam's moments (None: float32)
+    "litgpt": (0.0, 2.0, 4.0),  # bf16-true: everything is bf16
+    "peft": (0.0, 2.0, 4.0),  # bf16 weights are updated in place
+    "colossalai": (4.0, 2.0, None),
+    "fsdp-qlora": (0.0, 2.0, 4.0),
+}
 
 
 def _recompute(text: str) -> Recompute:
-    word = text.split(" ")[0].split("(")[0]
+    word = re.split(r"[ (]", text, maxsplit=1)[0]
     found: Recompute = word if word in get_args(Recompute) else "none"  # type: ignore[assignment]
     return found
 
@@ -174,6 +247,8 @@ def _recompute(text: str) -> Recompute:
 def _layout(row: Row) -> Layout | str:
     devices = int(_number(row, "n_gpus") or 0)
     ways = {name: int(_number(row, name) or 1) for name in ("tp", "pp", "cp", "ep")}
+    if "All runs are single-GPU experiments" in row["zero_or_fsdp"]:
+        return Layout()
     shared = ways["tp"] * ways["pp"] * ways["cp"]
     data = int(_number(row, "dp") or 0) or max(1, devices // shared)
     if devices and data * shared != devices:
@@ -198,10 +273,10 @@ def _layout(row: Row) -> Layout | str:
     )
 
 
-def _hardware(row: Row) -> Hardware:
+def _hardware(row: Row, layout: Layout) -> Hardware:
     text = row["gpu"]
     name = next((name for pattern, name in _GPUS if re.search(pattern, text)), text or "unsaid")
-    devices = int(_number(row, "n_gpus") or 1)
+    devices = int(_number(row, "n_gpus") or layout.world)
     node = min(8, devices)
     return hardware_names.parse(f"{-(-devices // node)} nodes x {node}x {name}")
 

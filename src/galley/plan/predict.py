@@ -8,6 +8,7 @@ from galley.plan.architecture import Architecture
 from galley.plan.layout import Layout
 from galley.plan.memory_model import MemoryEstimate, estimate_memory
 from galley.plan.software import GALLEY, Software
+from galley.plan.stages import refusal
 from galley.plan.time_model import TimeEstimate, estimate_time
 from galley.plan.types import Hardware
 from galley.plan.workload import Workload
@@ -20,12 +21,14 @@ class Prediction:
     Args:
         memory: of the fullest device, and of the first.
         time: of a step.
-        fits: whether the likely memory of the fullest device is there.
+        fits: whether the engine would start, and the likely memory of the fullest device is there.
+        refused: why the engine would not start, whatever the memory; empty where it would.
     """
 
     memory: MemoryEstimate
     time: TimeEstimate
     fits: bool
+    refused: str = ""
 
 
 def predict(
@@ -46,4 +49,5 @@ def predict(
     """
     memory = estimate_memory(architecture, workload, layout, hardware, software)
     time = estimate_time(architecture, workload, layout, hardware, software)
-    return Prediction(memory, time, memory.fullest.needed <= hardware.memory_bytes)
+    refused = refusal(architecture, layout, workload.micro_batches(layout.data), software)
+    return Prediction(memory, time, not refused and memory.fullest.needed <= hardware.memory_bytes, refused)

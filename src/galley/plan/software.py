@@ -18,15 +18,24 @@ class Software:
         copy_bytes: of a hidden number, kept by every layer beside what its operations need: casts, views that hold on
             to a whole fused projection, and what the allocator loses on them.
         adapter_input_bytes: of each number that enters an adapter (a float32 cast, a dropout's output).
-        logit_bytes: of a logit, with its gradient and copies, where the loss is not fused.
+        logit_bytes: of a logit, where the loss is not fused: 2 as computed, and 4 each for the float32 copy, the
+            softmax and the gradient; fewer where one takes the other's place.
         bucket_bytes: of each weight that learns, in buffers for the exchange between copies.
         balances_head: stages get equal work with the output head counted, else equally many layers.
+        needs_full_pipeline: it refuses fewer micro-batches than stages less one, and stages without work.
         runtime_bytes: context, kernels and communicators of a device, outside the allocator.
         workspace_bytes: of the allocator, whatever the model.
         fragmentation: reserved over allocated memory.
         reports_reserved: whether the figure it prints is of reserved memory, else of allocated.
         overlaps_data: share of the copies' exchange that is hidden behind the backward pass.
-        launch_seconds: least time of a layer's pass, in which its kernels are started.
+        unfused: memory traffic of norms, activations and residuals over that of fused kernels.
+        launch_seconds: least time of a layer, forward and backward, in which its kernels are started.
+        tensor_launch_seconds: the same, for each device of tensor parallelism.
+        crossing_launch_seconds: more, for each device of tensor parallelism, where a pipeline goes from node to node.
+        handoff_seconds: of a micro-batch between stages, there and back, beside the transfer.
+        overlaps_handoff: share of the transfer that is hidden.
+        reduces_fp32: gradients are exchanged as they are summed up, else in 16 bit.
+        step_seconds: of a step, whatever the model: logging, clipping, checks.
     """
 
     name: str
@@ -34,25 +43,47 @@ class Software:
     gather_copies: float = 2.0
     copy_bytes: float = 0.0
     adapter_input_bytes: float = 2.0
-    logit_bytes: float = 10.0
+    logit_bytes: float = 14.0
     bucket_bytes: float = 0.0
     balances_head: bool = False
+    needs_full_pipeline: bool = False
     runtime_bytes: float = 0.9e9
     workspace_bytes: float = 0.2e9
     fragmentation: float = 1.04
     reports_reserved: bool = False
     overlaps_data: float = 0.8
+    unfused: float = 1.0
     launch_seconds: float = 0.0
+    tensor_launch_seconds: float = 0.0
+    crossing_launch_seconds: float = 0.0
+    handoff_seconds: float = 0.0
+    overlaps_handoff: float = 0.0
+    reduces_fp32: bool = True
+    step_seconds: float = 0.0
 
 
 GALLEY = Software(name="galley")
 NANOTRON = Software(
     name="nanotron",
     keeps_gathered="one-stage",
-    copy_bytes=8.8,
+    copy_bytes=7.4,
+    gather_copies=2.5,
+    logit_bytes=11.0,
     bucket_bytes=2.0,
     balances_head=True,
+    needs_full_pipeline=True,
+    fragmentation=1.0,  # what it prints already behaves like reserved memory
+    overlaps_data=0.3,
+    launch_seconds=4.2e-3,
+    tensor_launch_seconds=0.53e-3,
+    crossing_launch_seconds=3.3e-3,
+    handoff_seconds=8e-3,
 )
 MEGATRON = Software(name="megatron")
+MEGATRON_DEEPSPEED = Software(name="megatron-deepspeed", launch_seconds=2.8e-3, reduces_fp32=False)
 FSDP = Software(name="fsdp")
-TRANSFORMERS = Software(name="transformers")
+TRANSFORMERS = Software(name="transformers", reports_reserved=True)
+LITGPT = Software(name="litgpt", copy_bytes=6.0, logit_bytes=10.0)
+FSDP_QLORA = Software(name="fsdp-qlora", logit_bytes=18.0, reports_reserved=True)
+"""The loss of transformers up to 2024: bf16 logits, float32 copy, shifted copy, log-softmax and gradient."""
+COLOSSAL = Software(name="colossalai", logit_bytes=18.0)

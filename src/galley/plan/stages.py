@@ -7,6 +7,9 @@ from functools import lru_cache
 
 from galley.plan.architecture import Architecture
 from galley.plan.layout import Layout
+from galley.plan.software import Software
+
+_LOSS_BLOCKS = 2
 
 
 @dataclass(frozen=True)
@@ -44,6 +47,21 @@ def stages_of(a: Architecture, layout: Layout, micro_batches: int, *, balances_h
         layers, head = _by_count(a.layers, pipeline), pipeline - 1
     shown = sorted({0, min(1, pipeline - 1), head, pipeline - 1})
     return tuple(Stage(i, layers[i], i == 0, i == head, _in_flight(i, layout, micro_batches)) for i in shown)
+
+
+def refusal(a: Architecture, layout: Layout, micro_batches: int, software: Software) -> str:
+    """Why the engine would not start on this pipeline, whatever the memory; empty where it would.
+
+    nanotron asserts `nb_microbatches >= pp - 1`, and fails on a stage that holds nothing: after the head's stage only
+    the cast of its logits and the loss are left to place.
+    """
+    if not software.needs_full_pipeline:
+        return ""
+    if micro_batches < layout.pipeline - 1:
+        return "fewer micro-batches than stages less one"
+    stages = stages_of(a, layout, micro_batches, balances_head=software.balances_head)
+    head = next(stage.index for stage in stages if stage.head)
+    return "stages without work" if layout.pipeline - 1 - head > _LOSS_BLOCKS else ""
 
 
 def _in_flight(stage: int, layout: Layout, micro_batches: int) -> float:

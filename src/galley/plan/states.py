@@ -19,7 +19,10 @@ def states_of(a: Architecture, w: Workload, layout: Layout, software: Software, 
     """What is kept between steps, and the buffers of its exchange, by part.
 
     Experts are shared by fewer copies than the rest: those that hold the same ones. FSDP gathers two layers, and
-    embedding and head as a unit of their own.
+    embedding and head as a unit of their own. Where gradients are summed in float32, an embedding's own is dense and
+    whole beside the sum, while other micro-batches wait.
+
+    With the optimiser on the host, its gradients go there as they are made (ZeRO-Offload 2101.06840).
 
     Source: Rajbhandari et al. 2019 (1910.02054), section 5, for what each stage of ZeRO shares.
     """
@@ -48,9 +51,13 @@ def states_of(a: Architecture, w: Workload, layout: Layout, software: Software, 
     copies = 1 + w.learning_models
     parts = {
         "weights": adapters * copies + (0.0 if w.offload_parameters else weights * (copies + w.frozen_models)),
-        "gradients": copies * share(learned * gradient, learned_experts * gradient, 2),
+        "gradients": 0.0
+        if w.offload_optimizer and layout.zero >= 2
+        else copies * share(learned * gradient, learned_experts * gradient, 2),
         "optimizer": 0.0 if w.offload_optimizer else copies * share(learned * each, learned_experts * each, 1),
     }
+    if w.tuning == "full" and layout.pipeline > 1 and stage.embedding and w.gradient_bytes > number:
+        parts["gradients"] += copies * number * a.embedding_parameters / layout.tensor
     if layout.data * layout.context > 1 and layout.zero <= 2:
         parts["buckets"] = copies * (learned + learned_experts) * software.bucket_bytes
     if w.offload_parameters or (layout.zero >= 3 and shares > 1):
