@@ -31,6 +31,8 @@ from galley.plan.types import Hardware
 from galley.plan.workload import Workload
 from galley.recipe.schema import Tuning
 
+_SHORTER = 0.9
+
 Row = dict[str, str]
 Stage = Literal["first", "last", "fullest"]
 
@@ -110,6 +112,17 @@ class Case:
         if step:
             return step
         return self.workload.global_batch * self.workload.sequence / (rate * self.layout.world) if rate else None
+
+    @property
+    def timed(self) -> Workload:
+        """What the measured step computed: rows shorter than the longest, where speed and time together say so."""
+        step, rate = _number(self.row, "measured_step_time_s"), _number(self.row, "measured_tokens_per_s_per_gpu")
+        if not step or not rate:
+            return self.workload
+        mean = round(step * rate * self.layout.world / self.workload.global_batch)
+        if not 16 <= mean <= _SHORTER * self.workload.sequence:
+            return self.workload
+        return replace(self.workload, sequence=mean)
 
 
 def read(paths: list[Path]) -> list[Row]:
@@ -262,6 +275,11 @@ def _layout(row: Row) -> Layout | str:
     elif "zero-1" in text or "zero1" in text or "distributed optimizer" in text:
         zero = 1
     virtual = re.search(r"VPP? ?=? ?(\d+)", row["notes"])
+    pieces = int(virtual[1]) if virtual else 1
+    flagged = "flags: " in row["notes"]
+    layers = re.search(r"vpp=(\d+)", row["notes"])
+    if flagged and layers:  # Megatron-LM's option counts the layers of a piece
+        pieces = max(1, int(_number(row, "layers") or 1) // (ways["pp"] * int(layers[1])))
     return Layout(
         tensor=ways["tp"],
         pipeline=ways["pp"],
@@ -269,7 +287,8 @@ def _layout(row: Row) -> Layout | str:
         expert=ways["ep"],
         data=data,
         zero=zero,
-        virtual=int(virtual[1]) if virtual else 1,
+        virtual=pieces if ways["pp"] > 1 else 1,
+        sequence_parallel=not flagged or "sequence-parallel" in row["notes"],
     )
 
 

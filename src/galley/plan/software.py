@@ -73,13 +73,14 @@ NANOTRON = Software(
     balances_head=True,
     needs_full_pipeline=True,
     fragmentation=1.0,  # what it prints already behaves like reserved memory
+    runtime_bytes=1.7e9,  # context, and about 0.5 GB for each kind of communicator
     overlaps_data=0.3,
     launch_seconds=4.2e-3,
     tensor_launch_seconds=0.53e-3,
     crossing_launch_seconds=3.3e-3,
     handoff_seconds=8e-3,
 )
-MEGATRON = Software(name="megatron")
+MEGATRON = Software(name="megatron", logit_bytes=10.0)
 MEGATRON_DEEPSPEED = Software(name="megatron-deepspeed", launch_seconds=2.8e-3, reduces_fp32=False)
 FSDP = Software(name="fsdp")
 TRANSFORMERS = Software(name="transformers", reports_reserved=True)
