@@ -160,9 +160,13 @@ def least_state_bytes(a: Architecture, workload: Workload, layout: Layout) -> fl
 def _tensors(a: Architecture, hardware: Hardware, pins: Pins) -> Iterator[int]:
     """Within a node, since every layer exchanges its results; heads and widths must divide."""
     options = divisors(hardware.num_devices) if pins.tensor is None else (pins.tensor,)
+    keys = a.heads if a.mla else a.kv_heads or a.heads
     for tensor in options:
-        widths = [a.heads, a.ffn] + ([] if a.mla else [a.kv_heads or a.heads]) + ([a.expert_ffn] if a.experts else [])
-        if hardware.world % tensor == 0 and all(width % tensor == 0 for width in widths):
+        widths = [a.heads, a.ffn, *([a.expert_ffn] if a.experts else [])]
+        # A pin may ask for more devices than there are key heads; then several hold the same.
+        shared = pins.tensor is not None and tensor % keys == 0
+        splits = keys % tensor == 0 or shared
+        if splits and hardware.world % tensor == 0 and all(width % tensor == 0 for width in widths):
             yield tensor
 
 

@@ -15,7 +15,11 @@ from galley.plan.workload import Workload
 
 _PARTS = {
     "products": "more arithmetic, or in less efficient pieces",
+    "attention": "attention in less efficient pieces",
     "other": "more work between the products",
+    "dequantise": "more unpacking of quantised weights",
+    "head": "more of the output layer on each device",
+    "models": "more passes of the other models",
     "tensor": "exchange between devices that share a product",
     "pipeline": "pipeline bubble",
     "context": "exchange between devices that share a sequence",
