@@ -12,6 +12,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal, get_args
 
+from planner_models import MODELS
+
 from galley.base import GalleyError
 from galley.plan import hardware as hardware_names
 from galley.plan.architecture import Architecture
@@ -149,11 +151,13 @@ def case_of(row: Row) -> Case | str:
     if row["outcome"] == "estimate":
         return "an estimate, not a measurement"
     numbers = {name: int(_number(row, name) or 0) for name in ("layers", "hidden", "heads", "ffn", "vocab")}
-    if not (numbers["layers"] and numbers["hidden"]):
+    known = MODELS.get(row["model"])
+    if not known and not (numbers["layers"] and numbers["hidden"]):
         return "shape of the model is not stated"
     if not _number(row, "seq_len"):
         return "sequence is not stated"
-    if row["ep"] not in ("", "1") or re.search(r"mixtral|moe|nemotron6_3b|deepseek", row["model"].lower()):
+    mixture = row["ep"] not in ("", "1") or re.search(r"mixtral|moe|nemotron6_3b|deepseek", row["model"].lower())
+    if mixture and not known:
         return "experts of the mixture are not stated"
     layout = _layout(row)
     if isinstance(layout, str):
@@ -165,7 +169,7 @@ def case_of(row: Row) -> Case | str:
     return Case(
         source=source,
         row=row,
-        architecture=_architecture(row, numbers, source),
+        architecture=known or _architecture(row, numbers, source),
         workload=_workload(row, layout, source),
         layout=layout,
         hardware=hardware,
@@ -225,6 +229,7 @@ def _workload(row: Row, layout: Layout, source: str) -> Workload:
         learning_models=1.0 if method == "ppo" else 0.0,
         fused_attention=source != "vtrain",
         attention_dropout="gpt3" in row["model"],
+        expert_imbalance=1.0 if "balanced routing" in row["notes"] else 1.2,
     )
 
 

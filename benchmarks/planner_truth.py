@@ -23,6 +23,7 @@ from galley.plan.predict import Prediction, predict
 
 _SWEEP = "ultra-scale"
 _MOST_DEVICES = 256
+_MOST_TIMED = 128
 _GOOD = 0.85
 
 
@@ -60,6 +61,7 @@ def measure(tables: list[Path]) -> dict[str, Any]:
             }
             for source in sources
         },
+        "subsets": subsets(pairs),
         "failures": failures(pairs),
         "decisions": decisions(pairs),
     }
@@ -78,8 +80,37 @@ def memory_errors(pairs: list[tuple[Case, Prediction]]) -> dict[str, float | int
 
 def time_errors(pairs: list[tuple[Case, Prediction]]) -> dict[str, float | int]:
     """Of a step."""
-    errors = [prediction.time.seconds / case.seconds - 1 for case, prediction in pairs if case.ran and case.seconds]
-    return summary(errors)
+    return summary(
+        [_seconds(case, prediction) / case.seconds - 1 for case, prediction in pairs if case.ran and case.seconds]
+    )
+
+
+def subsets(pairs: list[tuple[Case, Prediction]]) -> dict[str, dict[str, float | int]]:
+    """Errors of time where a source mixes what should be told apart."""
+    sweep = [pair for pair in pairs if pair[0].source == _SWEEP]
+    rest = [pair for pair in pairs if pair[0].source != _SWEEP]
+    chosen = {
+        "ultra-scale, up to 128 devices": [pair for pair in sweep if pair[0].layout.world <= _MOST_TIMED],
+        "ultra-scale, one stage": [pair for pair in sweep if pair[0].layout.pipeline == 1],
+        "ultra-scale, above 128 devices": [pair for pair in sweep if pair[0].layout.world > _MOST_TIMED],
+        "other dense, one node": [
+            pair for pair in rest if not pair[0].architecture.experts and not _many_nodes(pair[0])
+        ],
+        "other dense, many nodes": [pair for pair in rest if not pair[0].architecture.experts and _many_nodes(pair[0])],
+        "mixtures of experts": [pair for pair in rest if pair[0].architecture.experts],
+    }
+    return {name: time_errors(some) for name, some in chosen.items()}
+
+
+def _many_nodes(case: Case) -> bool:
+    return case.hardware.num_nodes > 1
+
+
+def _seconds(case: Case, prediction: Prediction) -> float:
+    """Of the step that was measured: its rows may be shorter than the longest, which memory is predicted for."""
+    if case.timed == case.workload:
+        return prediction.time.seconds
+    return predict(case.architecture, case.timed, case.layout, case.hardware, case.software).time.seconds
 
 
 def summary(errors: list[float]) -> dict[str, float | int]:
@@ -138,14 +169,18 @@ def decisions(pairs: list[tuple[Case, Prediction]]) -> dict[str, float | int]:
 
 def text_of(report: dict[str, Any]) -> str:
     """The figures as tables."""
-    lines = [f"{'source':18}{'what':9}{'rows':>6}{'median':>9}{'p90':>9}{'bias':>9}{'in 20 %':>9}"]
+    lines = [f"{'source':24}{'what':9}{'rows':>6}{'median':>9}{'p90':>9}{'bias':>9}{'in 20 %':>9}"]
     for source, facts in report["sources"].items():
         for what in ("memory", "time"):
             if facts[what]["n"]:
                 figures = "".join(f"{facts[what][key]:>9.1%}" for key in ("median", "p90", "bias", "within_20"))
-                lines.append(f"{source:18}{what:9}{facts[what]['n']:>6}{figures}")
+                lines.append(f"{source:24}{what:9}{facts[what]['n']:>6}{figures}")
         for reason, count in facts["skipped"].items():
-            lines.append(f"{source:18}skipped  {count:>6}  {reason}")
+            lines.append(f"{source:24}skipped  {count:>6}  {reason}")
+    for subset, facts in report["subsets"].items():
+        if facts["n"]:
+            figures = "".join(f"{facts[key]:>9.1%}" for key in ("median", "p90", "bias", "within_20"))
+            lines.append(f"{subset:31}  {facts['n']:>6}{figures}")
     lines.append("")
     lines.append("failures   " + "  ".join(f"{key} {value:.3g}" for key, value in report["failures"].items()))
     lines.append("decisions  " + "  ".join(f"{key} {value:.3g}" for key, value in report["decisions"].items()))
