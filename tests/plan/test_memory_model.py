@@ -197,7 +197,7 @@ def test_more_devices_never_need_more_memory_each(a: Architecture, w: Workload, 
 @settings(max_examples=60, deadline=None)
 @given(models, works, layouts)
 def test_computing_again_never_needs_more(a: Architecture, w: Workload, layout: Layout) -> None:
-    none, selective, full = (need(a, replace(w, recompute=r), layout) for r in ("none", "selective", "full"))  # type: ignore[arg-type]
+    none, selective, full = (need(a, replace(w, recompute=r), layout) for r in ("none", "selective", "full"))
     assert full <= selective * (1 + 1e-9) <= none * (1 + 2e-9)
 
 
