@@ -68,6 +68,8 @@ def test_scorers_that_suit_the_rows_are_chosen() -> None:
     short, long = _dataset([_chat("yes")] * 5), _dataset([_chat("a long explanation " * 9)] * 5)
     assert choose_scorer(None, short)[0] == "exact"
     assert choose_scorer(None, long)[0] == "loss"
+    assert choose_scorer(None, _dataset([_chat("巴黎")] * 5))[0] == "exact"
+    assert choose_scorer(None, _dataset([_chat("我不会死，因为我没有身体。")] * 5))[0] == "loss", "a whole sentence"
     assert choose_scorer(None, _dataset([_chat("x")], lambda answer, example: 1.0))[0] == "task"
     assert choose_scorer(None, _dataset([Document("text")], kind="document"))[0] == "loss"
     assert choose_scorer(None, _dataset([Labelled("text", "a")], kind="labelled"))[0] == "accuracy"

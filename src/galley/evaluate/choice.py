@@ -6,6 +6,7 @@ from statistics import median
 from typing import TYPE_CHECKING
 
 from galley.base import GalleyError
+from galley.data.content import letters
 from galley.data.examples import Document, Labelled
 from galley.evaluate.scorers import SCORERS, Needs, Scorer
 from galley.evaluate.scorers._text import expected_text
@@ -13,7 +14,7 @@ from galley.evaluate.scorers._text import expected_text
 if TYPE_CHECKING:
     from galley.data import Dataset
 
-_SHORT_CHARACTERS = 40
+_SHORT_LETTERS = 40
 """Answers of this median length or less are expected word for word; nobody finds a long answer again exactly."""
 
 
@@ -56,4 +57,4 @@ def _suitable(dataset: Dataset) -> str:
     if dataset.scorer is not None:
         return "task"
     rows = (dataset.held_out or dataset.train)[:200]
-    return "exact" if median(len(expected_text(row)) for row in rows) <= _SHORT_CHARACTERS else "loss"
+    return "exact" if median(letters(expected_text(row)) for row in rows) <= _SHORT_LETTERS else "loss"
