@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
+from galley.base import GalleyError
 from galley.models.shape import spec_from_config
+from galley.models.spec import ModelSpec
 from galley.plan.architecture import Architecture
 from galley.plan.families import architecture_from_config, architecture_of
 from models.families import FAMILIES, config
@@ -126,3 +129,18 @@ def test_a_decoder_keeps_keys_of_its_own_row_and_of_the_encoders() -> None:
     sizes = {"d_model": 16, "d_kv": 4, "d_ff": 32, "num_heads": 2, "num_layers": 3, "num_decoder_layers": 2}
     found = architecture_from_config({"model_type": "t5", "vocab_size": 96, **sizes})
     assert found.cache_bytes(10) == 2 * 10 * 2 * 2 * (2 * 8)  # 2 layers, own and the encoder's, keys and values
+
+
+def test_a_weight_file_without_a_config_gives_its_own_numbers() -> None:
+    spec = ModelSpec(
+        "a.gguf", "decoder", "qwen2", source="gguf", num_parameters=21_792, num_layers=2, hidden_size=32,
+        intermediate_size=48, num_heads=4, num_kv_heads=2, head_dim=8, vocab_size=96, config={"general.name": "a"},
+    )  # fmt: skip
+    found = architecture_of(spec)
+    assert (found.layers, found.keys, found.ffn) == (2, 16, 48)
+    assert found.num_parameters == replace(found, parameters=0).num_parameters == 21_792
+
+
+def test_a_model_without_layers_is_refused() -> None:
+    with pytest.raises(GalleyError, match="states no layers"):
+        architecture_of(ModelSpec("net.py", "module", "Net", source="file"))
