@@ -18,6 +18,7 @@ from galley.base import GalleyError
 from galley.plan import hardware as hardware_names
 from galley.plan.architecture import Architecture
 from galley.plan.layout import Layout, Recompute
+from galley.plan.published import lookup
 from galley.plan.software import (
     COLOSSAL,
     FSDP,
@@ -49,6 +50,7 @@ _SOURCES = (
     ("AnswerDotAI/fsdp_qlora", "fsdp-qlora", FSDP_QLORA),
     ("hpcaitech/ColossalAI", "colossalai", COLOSSAL),
 )
+_NORMS_FP32 = ("litgpt", "fsdp-qlora", "colossalai")
 _GPUS = (
     (r"GB300", "gb300"),
     (r"GB200", "gb200"),
@@ -153,6 +155,8 @@ def case_of(row: Row) -> Case | str:
     numbers = {name: int(_number(row, name) or 0) for name in ("layers", "hidden", "heads", "ffn", "vocab")}
     known = MODELS.get(row["model"])
     if not known and not (numbers["layers"] and numbers["hidden"]):
+        known = _by_name(row["model"], source)
+    if not known and not (numbers["layers"] and numbers["hidden"]):
         return "shape of the model is not stated"
     if not _number(row, "seq_len"):
         return "sequence is not stated"
@@ -179,6 +183,12 @@ def case_of(row: Row) -> Case | str:
     )
 
 
+def _by_name(name: str, source: str) -> Architecture | None:
+    """A published model's shape, with the norms of the engine that ran it rather than of transformers."""
+    found = lookup(name)
+    return replace(found, norm_fp32=found.norm_fp32 and source in _NORMS_FP32) if found else None
+
+
 def _architecture(row: Row, numbers: dict[str, int], source: str) -> Architecture:
     """Shape of the model; a feed-forward net of four times the width has no gate."""
     hidden, ffn = numbers["hidden"], numbers["ffn"] or 4 * numbers["hidden"]
@@ -190,7 +200,7 @@ def _architecture(row: Row, numbers: dict[str, int], source: str) -> Architectur
         ffn=ffn,
         vocab=numbers["vocab"] or 51200,
         gated=not any(name in row["model"] for name in ("GPT", "MPT", "phi-", "gpt:")),
-        norm_fp32=source in ("litgpt", "fsdp-qlora", "colossalai"),
+        norm_fp32=source in _NORMS_FP32,
         tied="GPT" in row["model"] or "MPT" in row["model"] or ("nanotron" in row["model"] and ffn < 10000),
     )
     stated = (_number(row, "params_b") or 0.0) * 1e9
