@@ -6,6 +6,7 @@ import io
 import json
 import shlex
 import tomllib
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -234,3 +235,10 @@ def test_an_unknown_tool_and_a_method_it_lacks_are_refused() -> None:
         emit(digits, "trl")
     assert refused.value.code == "plan-contradiction"
     assert "accelerate" in str(refused.value.hint)
+
+
+def test_the_verb_writes_the_files_or_shows_them(tmp_path: Path) -> None:
+    files = emit(job(), "deepspeed")
+    assert verb._kept(files, None).startswith("# --- ds_config.json\n{")
+    assert verb._kept(files, tmp_path / "new").splitlines()[0] == f"wrote {tmp_path / 'new' / 'ds_config.json'}"
+    assert json.loads((tmp_path / "new/ds_config.json").read_text())["train_batch_size"] == 16

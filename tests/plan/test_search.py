@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from galley.base import GalleyError
 from galley.plan import Hardware, parse
 from galley.plan.architecture import Architecture
-from galley.plan.candidates import Pins, divisors, layouts, micro_batches, shardings, virtuals
+from galley.plan.candidates import Pins, divisors, layouts, micro_batches, recomputes, shardings, virtuals
 from galley.plan.judge import Judge
 from galley.plan.layout import Layout
 from galley.plan.search import SAFETY, SearchResult, search
@@ -64,7 +64,7 @@ def everything(model: Architecture, hardware: Hardware, wanted: Workload, pins: 
         for shared, rows in product(shardings(layout, hardware, pins), micro_batches(wanted, layout, pins)):
             work = replace(wanted, micro_batch=rows)
             pieces = (1, *virtuals(model, layout, wanted.global_batch // (layout.data * rows), pins))
-            for virtual, recompute in product(pieces, ("none", "full")):
+            for virtual, recompute in product(pieces, recomputes(wanted, pins)):
                 plan = (replace(work, recompute=recompute), replace(shared, virtual=virtual))
                 if judge.fits(*plan):
                     yield judge.time(*plan).seconds
