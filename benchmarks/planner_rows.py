@@ -246,7 +246,7 @@ def _workload(row: Row, layout: Layout, source: str) -> Workload:
 def _precision(row: Row) -> str:
     """Of the products. Where a cell prints two, the tables give them as `FP8-CS (FP8-MX)`: the first is stored."""
     text = row["precision"].lower()
-    if not text and "second precision" in row["notes"]:
+    if not text and ("second precision" in row["notes"] or row["notes"].startswith("printed ")):
         return "fp8"
     return next((name for name in ("fp16", "fp8", "fp4") if name in text), "bf16")
 

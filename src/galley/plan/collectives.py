@@ -7,6 +7,7 @@ all-gather, reduce-scatter or all-to-all moves (n-1)/n S over each device's link
 from __future__ import annotations
 
 from dataclasses import dataclass
+from math import log2
 
 from galley.plan.types import Hardware
 
@@ -14,8 +15,10 @@ LINK_EFFICIENCY = 0.85
 """Of a node's links, reached by large messages."""
 NETWORK_EFFICIENCY = 0.54
 """Of the adapters between nodes, all of a node's together."""
+NETWORK_CONGESTION = 0.29
+"""More time of the network for each doubling of the nodes in a ring, beyond two: shared switches, and stragglers."""
 HOP_SECONDS = 1.6e-5
-NETWORK_HOP_SECONDS = 3.5e-5
+NETWORK_HOP_SECONDS = 4.3e-5
 _UNKNOWN_GBPS = 10.0
 
 
@@ -67,4 +70,7 @@ def group_of(hardware: Hardware, size: int, stride: int) -> Group:
     near = min(size, max(1, domain // stride))
     link = (hardware.link_gbps or hardware.host_gbps or _UNKNOWN_GBPS) * 1e9 * LINK_EFFICIENCY
     adapter = (hardware.network_gbps / 8 or _UNKNOWN_GBPS) * 1e9 * NETWORK_EFFICIENCY
+    nodes = size / near
+    if nodes > 2:
+        adapter /= 1 + NETWORK_CONGESTION * log2(nodes / 2)
     return Group(size, near, link, adapter, HOP_SECONDS if near >= size else NETWORK_HOP_SECONDS)

@@ -11,12 +11,12 @@ from galley.plan.software import Software
 from galley.plan.types import Hardware
 from galley.plan.workload import Workload
 
-PRODUCT_EFFICIENCY = {"a100": 0.83, "h100": 0.65, "h200": 0.65, "b200": 0.61, "b300": 0.61}
+PRODUCT_EFFICIENCY = {"a100": 0.83, "h100": 0.65, "h200": 0.65, "b200": 0.57, "b300": 0.86}
 """Of the nominal peak, reached by large matrix products in 16 bit, by the device's family."""
 OTHER_EFFICIENCY = 0.65
-NARROW_EFFICIENCY = 0.85
+NARROW_EFFICIENCY = 0.95
 """Of fp8 and fp4, against 16 bit: operands are cast and scaled."""
-ATTENTION_EFFICIENCY = {"a100": 0.31, "h100": 0.26, "b200": 0.26}
+ATTENTION_EFFICIENCY = {"a100": 0.31, "h100": 0.40, "h200": 0.40, "b200": 0.30, "b300": 0.24}
 """Of the core of attention (flash attention), against the 16-bit peak."""
 EDGE = 148.0
 """A side of a product that is this long runs at half speed: tiles are not filled, and waves of them end ragged."""
@@ -31,9 +31,9 @@ LOGIT_BYTES = 32.0
 """Read or written for each logit by the loss, both ways."""
 BACKWARD_ATTENTION = 2.5
 """Products of the backward pass of flash attention over those of the forward pass (Dao 2023)."""
-EXPERT_EFFICIENCY = 0.6
+EXPERT_EFFICIENCY = 0.47
 """Of grouped products over the experts of a device, against single ones of their shape."""
-ROUTED_PASSES = 16.0
+ROUTED_PASSES = 23.0
 """Read or written for each hidden number that is sent to experts: sorted, weighted and put back, both ways."""
 DEQUANTISE_BYTES = 6.0
 """Read or written for each 4-bit weight that is written out in 16 bit, with what the kernel loses."""
@@ -116,6 +116,7 @@ def layer_time(
     else:
         routed, ffn = 0.0, _ffn_products(a, tokens, a.ffn / tensor, flops)
     core_flops = peak_flops(hardware, "bf16") * family(ATTENTION_EFFICIENCY, hardware.name, 0.3)
+    core_flops *= software.attention_share
     core_passes = 1 + BACKWARD_ATTENTION + (again if workload.recompute != "none" else 0.0)
     core = core_passes * tokens * a.attention_flops(workload.sequence) / tensor / core_flops
     exchanges = 8.0 + (4.0 * again if workload.recompute == "full" else 0.0)
@@ -145,8 +146,8 @@ def _moved_bytes(a: Architecture, workload: Workload, layout: Layout, software: 
     inner = tokens * a.ffn / tensor
     if routed:
         inner = routed * a.expert_ffn + tokens * a.shared_experts * a.expert_ffn / tensor
-    numbers = HIDDEN_PASSES * tokens * a.hidden / split + INNER_PASSES * inner + ROUTED_PASSES * routed * a.hidden
-    moved = 2 * numbers * software.unfused
+    numbers = (HIDDEN_PASSES * tokens * a.hidden / split + INNER_PASSES * inner) * software.unfused
+    moved = 2 * (numbers + ROUTED_PASSES * routed * a.hidden)
     if not workload.fused_attention:
         scores = workload.micro_batch * a.heads / tensor * workload.sequence**2 / layout.context
         moved += 2 * scores * (SCORE_PASSES + (SCORE_PASSES / 3 * again if workload.recompute == "selective" else 0.0))

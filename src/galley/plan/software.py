@@ -30,6 +30,8 @@ class Software:
         overlaps_data: share of the copies' exchange that is hidden behind the backward pass.
         overlaps_tensor, overlaps_experts: share of those exchanges that is hidden behind products.
         product_share: of the speed that matrix products reach by themselves.
+        attention_share: of the speed that the newest kernels of attention reach on the device.
+        gather_share: of a ring's speed, when updated weights are gathered: less where each weight goes by itself.
         unfused: memory traffic of norms, activations and residuals over that of fused kernels.
         launch_seconds: least time of a layer, forward and backward, in which its kernels are started.
         tensor_launch_seconds: the same, for each device of tensor parallelism.
@@ -57,6 +59,8 @@ class Software:
     overlaps_tensor: float = 0.0
     overlaps_experts: float = 0.0
     product_share: float = 1.0
+    attention_share: float = 1.0
+    gather_share: float = 1.0
     unfused: float = 1.0
     launch_seconds: float = 0.0
     tensor_launch_seconds: float = 0.0
@@ -80,18 +84,22 @@ NANOTRON = Software(
     needs_full_pipeline=True,
     fragmentation=1.0,  # what it prints already behaves like reserved memory
     runtime_bytes=1.2e9,  # context and communicators
-    overlaps_data=0.05,
+    overlaps_data=0.68,
+    gather_share=0.42,
     product_share=0.91,
+    attention_share=0.65,  # flash attention 2 on H100
     unfused=1.4,
     launch_seconds=4.35e-3,
     tensor_launch_seconds=0.49e-3,
     crossing_launch_seconds=2.2e-3,  # seen in pipelines over nodes only; the engine's habit, not the network's
 )
-MEGATRON = Software(name="megatron", logit_bytes=10.0, overlaps_tensor=0.8, overlaps_experts=0.7)
+MEGATRON = Software(
+    name="megatron", logit_bytes=10.0, overlaps_tensor=0.8, overlaps_experts=0.8, overlaps_handoff=0.9, unfused=0.38
+)
 MEGATRON_DEEPSPEED = Software(
     name="megatron-deepspeed", launch_seconds=2.6e-3, handoff_seconds=0.9e-3, step_seconds=3.6e-3, reduces_fp32=False
 )
-FSDP = Software(name="fsdp", overlaps_data=0.56, unfused=0.85, launch_seconds=1e-3)
+FSDP = Software(name="fsdp", overlaps_data=0.69, unfused=0.85, launch_seconds=1e-3)
 TRANSFORMERS = Software(name="transformers", launch_seconds=6.9e-3, reports_reserved=True)
 LITGPT = Software(name="litgpt", copy_bytes=3.0, logit_bytes=10.0)
 FSDP_QLORA = Software(name="fsdp-qlora", logit_bytes=18.0, reports_reserved=True)

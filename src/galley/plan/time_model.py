@@ -200,7 +200,7 @@ def _data_seconds(
         return max((1 - software.overlaps_data) * busy, busy - _HIDES * through)
     reduced = both(grads * learning)
     times = count if layout.zero == 2 else 1
-    gather = both(2.0 * learning) if layout.zero else reduced
+    gather = both(2.0 * learning) / software.gather_share if layout.zero else reduced
     hidden = software.overlaps_data * (reduced * times + (reduced if layout.zero == 0 else 0.0))
     whole = reduced * times + gather
     return whole - min(hidden, backward * times)
