@@ -39,6 +39,7 @@ _TRAITS: dict[str, dict[str, Any]] = {
     "nemotron": {"gated": False, "norm_bias": True},
     "stablelm": {"norm_bias": True},
     "mpt": {"gated": False},
+    "arcee": {"gated": False},
     "olmo": {"norms": 0, "final_norms": 0},
     "cohere": {"norms": 1},
     "cohere2": {"norms": 1},
@@ -115,14 +116,13 @@ def architecture_from_config(config: Config) -> Architecture:
         )
     heads = _first(config, "num_attention_heads", "n_head", "n_heads", "attention_heads", "num_heads")
     attends = family not in ("mamba", "falcon_mamba", "mamba2")
-    ffn = _first(config, "ffn_hidden_size", "intermediate_size", "n_inner", "ffn_dim", "hidden_dim")
     plain = Architecture(
         layers=layers,
         hidden=hidden,
         heads=heads if attends else 0,
         kv_heads=_kv_heads(config, family, heads),
         head_dim=_first(config, "head_dim") if attends else 0,
-        ffn=4 * hidden if family in _FOUR_TIMES or not ffn else ffn,
+        ffn=_ffn(config, family, hidden),
         vocab=_first(config, "vocab_size"),
         tied=bool(config.get("tie_word_embeddings", family not in _UNTIED)),
         mixer=mixer_of(config, family, layers, hidden),
@@ -132,6 +132,18 @@ def architecture_from_config(config: Config) -> Architecture:
         found = replace(found, **part(config, family, found))
     layer_norm = found.biases if found.norm_bias is None else found.norm_bias
     return replace(found, norm_fp32=not layer_norm)  # transformers' RMS norms compute in float32
+
+
+def _ffn(config: Config, family: str, hidden: int) -> int:
+    """Inner width; LFM2 states that of a net without a gate and takes two thirds of it."""
+    inner = _first(config, "ffn_hidden_size", "intermediate_size", "n_inner", "ffn_dim", "hidden_dim")
+    if family in _FOUR_TIMES or not inner:
+        return 4 * hidden
+    if family == "lfm2" and config.get("block_auto_adjust_ff_dim", True):
+        unit = _first(config, "block_multiple_of") or 256
+        inner = int(float(config.get("block_ffn_dim_multiplier") or 1.0) * int(2 * inner / 3))
+        return -(-inner // unit) * unit
+    return inner
 
 
 def _kv_heads(config: Config, family: str, heads: int) -> int:
@@ -172,7 +184,9 @@ def _attention(config: Config, family: str, a: Architecture) -> dict[str, Any]:
         return {"attention_extra": 2 * width}
     if family == "persimmon" and config.get("qk_layernorm", True):
         return {"attention_extra": 4 * width}
-    normed = {"olmo2": True, "cohere": config.get("use_qk_norm"), "stablelm": config.get("qk_layernorm")}
+    if family in ("olmo2", "olmo3", "olmoe", "flex_olmo"):
+        return {"attention_extra": a.queries + a.keys}
+    normed = {"cohere": config.get("use_qk_norm"), "stablelm": config.get("qk_layernorm")}
     if normed.get(family):
         return {"attention_extra": a.queries + a.keys}
     return {"attention_extra": a.heads} if family == "gpt_oss" else {}
