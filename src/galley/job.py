@@ -51,7 +51,12 @@ def plan(asked: Recipe) -> Plan:
         dataset = data.read(asked.data, task=asked.task, evaluate=asked.evaluate, seed=asked.seed)
         _check_scorer(asked, dataset)
         facts = dataset.statistics
-    return decide(asked, spec, facts, resolve(asked.hardware), trainings=recall())
+    hardware = resolve(asked.hardware)
+    if hardware.world > 1 and spec.kind == "decoder":
+        from galley.plan.cluster import over_devices, without_limit
+
+        return over_devices(decide(asked, spec, facts, without_limit(hardware)), asked, spec, hardware)
+    return decide(asked, spec, facts, hardware, trainings=recall())
 
 
 def train(

@@ -9,9 +9,9 @@ from torch import Tensor
 
 from galley.generate.forward import Causal, OneByOne, Rows, Slots, Way
 
-# Largest difference of next-token scores, relative to their spread. Rounding gives 1e-6 in float32. In bfloat16 it gives
-# up to 0.12 on random tokens (SmolLM2-135M, the whole sequence anew against its own cache); a token too many or too few,
-# or a position off by one, gave 0.24 at least and mostly more than 0.4.
+# Largest difference of next-token scores, relative to their spread. Rounding gives 1e-6 in float32. In bfloat16 it
+# gives up to 0.12 on random tokens (SmolLM2-135M, the whole sequence anew against its own cache); a token too many or
+# too few, or a position off by one, gave 0.24 at least and mostly more than 0.4.
 _TOLERANCE = {torch.float32: 1e-3, torch.float64: 1e-3}
 _TOLERANCE_HALF = 0.18
 

@@ -28,6 +28,7 @@ def explain(plan: Plan, *, width: int, color: bool) -> str:
         *_title(plan, page),
         *_decisions(plan, page),
         *_memory(plan, page),
+        *_step(plan, page),
         *_time(plan, page),
         *_quality(plan, page),
         *_alternatives(plan, page),
@@ -55,6 +56,10 @@ class _Page:
     def fields(self, key: str, value: str, text: str, style: str = "") -> Iterator[str]:
         """Key, value and wrapped text in three columns; a long value takes a line of its own."""
         indent = 2 + _KEY + _VALUE
+        if len(key) >= _KEY + _VALUE and not value:
+            for line in self.wrap(key, 2):
+                yield "  " + line
+            key = ""
         head = f"  {key:<{_KEY}}"
         if len(value) >= _VALUE:
             yield head + self.paint(value, _CYAN)
@@ -119,6 +124,22 @@ def _bar(share: float, columns: int) -> str:
     return ("█" * whole + _EIGHTHS[part].strip()) or "▏"
 
 
+def _step(plan: Plan, page: _Page) -> Iterator[str]:
+    """Where the time of a step goes, on several devices."""
+    cluster = plan.cluster
+    if cluster is None:
+        return
+    low, likely, high = cluster.step_seconds
+    yield from page.heading("Time of a step")
+    yield f"  {likely:.3g} s likely, {low:.3g} to {high:.3g}; {cluster.mfu:.0%} of peak (MFU)"
+    room = max(10, min(40, page.width - 2 - _KEY - _VALUE))
+    largest = max(cluster.time_parts.values())
+    for name, seconds in cluster.time_parts.items():
+        if seconds >= 0.001 * likely:
+            bar = page.paint(_bar(seconds / largest, room), _CYAN)
+            yield f"  {name:<{_KEY}}{f'{seconds:.3g} s':>{_VALUE - 3}}   {bar}"
+
+
 def _time(plan: Plan, page: _Page) -> Iterator[str]:
     yield from page.heading("Time and size")
     low, likely, high = plan.predicted.tokens_per_second
@@ -142,6 +163,9 @@ def _time(plan: Plan, page: _Page) -> Iterator[str]:
         "steps", f"{steps:,}", f"of {plan.batch.global_batch_rows} rows each, {epochs:.3g} epochs{most}"
     )
     yield from page.fields(unit, format_count(plan.tokens * epochs), f"{plan.tokens:,} an epoch{estimate}")
+    if plan.cluster is not None:
+        energy = f"{plan.cluster.kilowatt_hours:,.3g} kWh"
+        yield from page.fields("energy", energy, "all devices at their most; without hosts, network and cooling")
     if learned := plan.predicted.correction.trainings:
         factors = plan.predicted.correction
         text = f"predicted speed times {factors.speed[1]:.2f} and memory times {factors.memory[1]:.2f}, as they needed"

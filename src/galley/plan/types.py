@@ -136,6 +136,32 @@ class Alternative(PlanPart):
     lost_because: str
 
 
+class ClusterPlan(PlanPart):
+    """How a step is laid out over several devices; the ways are those of `galley.plan.layout.Layout`."""
+
+    tensor: int
+    pipeline: int
+    context: int
+    expert: int
+    data: int
+    virtual: int
+    zero: Literal[0, 1, 2, 3]
+    shards: int
+    micro_batch_rows: int
+    accumulation: int
+    """Micro-batches of each copy in a step."""
+    recompute: Literal["none", "selective", "full"]
+    offload_optimizer: bool
+    offload_parameters: bool
+    step_seconds: tuple[float, float, float]
+    time_parts: dict[str, float]
+    """Seconds of a step by part, as exposed."""
+    mfu: float
+    """Model FLOPs utilisation, 0 to 1."""
+    kilowatt_hours: float
+    """Of the whole training, all devices at their most; without hosts, network and cooling."""
+
+
 class Plan(PlanPart):
     """Everything that the engine and the loop need to know; nothing is decided after it."""
 
@@ -174,5 +200,7 @@ class Plan(PlanPart):
     """Tokens of one epoch, counted or estimated."""
     decisions: tuple[Decision, ...]
     predicted: Predicted
+    cluster: ClusterPlan | None = None
+    """For several devices."""
     alternatives: tuple[Alternative, ...] = ()
     warnings: tuple[str, ...] = ()
