@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 import pytest
@@ -9,6 +10,7 @@ import pytest
 from galley.base import GalleyError
 from galley.plan import Plan, decide, explain, parse
 from galley.plan.cluster import over_devices, without_limit
+from galley.plan.emit import emit
 from galley.plan.why import why
 from plan.cases import LLAMA_8B, SMOLLM, counted, recipe, statistics
 
@@ -49,6 +51,15 @@ def test_the_page_shows_layout_parts_of_a_step_and_what_lost() -> None:
     assert all(alternative.lost_because in " ".join(page.split()) for alternative in made.alternatives)
     assert why(made, "layout").startswith("layout: full, bf16")
     assert Plan.model_validate(made.model_dump(mode="json")) == made
+
+
+def test_what_is_written_for_other_tools_has_the_layout() -> None:
+    made = laid_out("8x h100-80g", override={"tuning": "full", "global_batch": 32})
+    assert made.cluster is not None
+    config = json.loads(emit(made, "deepspeed")["ds_config.json"])
+    assert config["train_batch_size"] == 32
+    assert config["train_micro_batch_size_per_gpu"] == made.cluster.micro_batch_rows
+    assert config["zero_optimization"]["stage"] == made.cluster.zero
 
 
 def test_pins_are_kept() -> None:

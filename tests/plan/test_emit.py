@@ -242,3 +242,14 @@ def test_the_verb_writes_the_files_or_shows_them(tmp_path: Path) -> None:
     assert verb._kept(files, None).startswith("# --- ds_config.json\n{")
     assert verb._kept(files, tmp_path / "new").splitlines()[0] == f"wrote {tmp_path / 'new' / 'ds_config.json'}"
     assert json.loads((tmp_path / "new/ds_config.json").read_text())["train_batch_size"] == 16
+
+
+def test_the_verb_overwrites_nothing_and_says_where_it_cannot_write(tmp_path: Path) -> None:
+    files = emit(job(), "deepspeed")
+    verb._kept(files, tmp_path)
+    (tmp_path / "ds_config.json").write_text("mine")
+    with pytest.raises(GalleyError, match="exists"):
+        verb._kept(files, tmp_path)
+    assert (tmp_path / "ds_config.json").read_text() == "mine"
+    with pytest.raises(GalleyError, match="cannot be written to"):
+        verb._kept(files, tmp_path / "ds_config.json" / "folder")

@@ -9,6 +9,7 @@ from galley.models.spec import ModelSpec
 from galley.plan.candidates import Pins
 from galley.plan.families import architecture_of
 from galley.plan.judge import Choice
+from galley.plan.layout import Layout
 from galley.plan.search import SearchResult, search
 from galley.plan.software import GALLEY
 from galley.plan.time_model import TimeEstimate, estimate_time
@@ -75,6 +76,37 @@ def over_devices(made: Plan, recipe: Recipe, spec: ModelSpec, hardware: Hardware
             ),
             "warnings": (*(w for w in made.warnings if "engine `single`" not in w), _NOT_YET),
         }
+    )
+
+
+def layout_of(cluster: ClusterPlan) -> Layout:
+    """The layout that a plan names."""
+    return Layout(
+        tensor=cluster.tensor,
+        pipeline=cluster.pipeline,
+        context=cluster.context,
+        expert=cluster.expert,
+        data=cluster.data,
+        virtual=cluster.virtual,
+        zero=cluster.zero,
+        shards=cluster.shards,
+    )
+
+
+def workload_of(made: Plan, cluster: ClusterPlan) -> Workload:
+    """A full step of the plan: rows of the longest length."""
+    return Workload(
+        sequence=made.batch.max_length_tokens,
+        micro_batch=cluster.micro_batch_rows,
+        global_batch=made.batch.global_batch_rows,
+        tuning=made.tuning,
+        rank=made.adapter.rank if made.adapter else 16,
+        precision=made.precision,
+        optimizer=made.optimizer.name,
+        recompute=cluster.recompute,
+        offload_optimizer=cluster.offload_optimizer,
+        offload_parameters=cluster.offload_parameters,
+        fused_loss=True,
     )
 
 

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import errno
 from argparse import ArgumentParser, Namespace
 from pathlib import Path
 
+from galley.base import GalleyError
 from galley.cli.verb import Verb, color, emit, json_argument, read_recipe, recipe_arguments, starting, width
 
 TOOLS = ("deepspeed", "accelerate", "torchtitan", "megatron", "llamafactory", "axolotl", "trl")
@@ -34,7 +36,13 @@ def _run(args: Namespace) -> int:
     if args.emit:
         from galley.plan.emit import emit as written_for
 
-        files = written_for(decided, args.emit, data=recipe.data.path)
+        architecture = None
+        if decided.method != "classify":
+            from galley import models
+            from galley.plan.families import architecture_of
+
+            architecture = architecture_of(models.resolve(recipe.model))
+        files = written_for(decided, args.emit, architecture=architecture, data=recipe.data.path)
         lines = _kept(files, args.out)
         emit(args, files, lambda: lines)
         return 0
@@ -46,9 +54,17 @@ def _kept(files: dict[str, str], folder: Path | None) -> str:
     """Write the files; without a folder they are shown one after the other."""
     if folder is None:
         return "\n".join(f"# --- {name}\n{text}" for name, text in files.items())
-    folder.mkdir(parents=True, exist_ok=True)
-    for name, text in files.items():
-        (folder / name).write_text(text, encoding="utf-8")
+    for name in files:
+        if (folder / name).exists():
+            raise GalleyError("file-exists", f"{folder / name} exists", hint="name another folder with --out")
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        for name, text in files.items():
+            (folder / name).write_text(text, encoding="utf-8")
+    except OSError as error:
+        if error.errno in (errno.ENOSPC, errno.EDQUOT):
+            raise
+        raise GalleyError("usage", f"{folder} cannot be written to: {error.strerror}", hint="another --out") from None
     return "\n".join(f"wrote {folder / name}" for name in files)
 
 

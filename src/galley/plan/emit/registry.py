@@ -7,6 +7,7 @@ from importlib import import_module
 
 from galley.base import GalleyError
 from galley.plan.architecture import Architecture
+from galley.plan.cluster import layout_of, workload_of
 from galley.plan.emit.settings import Settings, settings
 from galley.plan.layout import Layout
 from galley.plan.types import Plan
@@ -30,8 +31,8 @@ def emit(
     Args:
         plan: what was decided.
         tool: one of `TOOLS`.
-        layout: over devices, of the search; else one device.
-        workload: of the search, where it decided tuning, micro-batch, recomputation and offload.
+        layout: over devices; else that of the plan, or one device.
+        workload: with tuning, micro-batch, recomputation and offload decided; else that of the plan.
         architecture: the model's numbers; Megatron's flags name them.
         data: what to write where the tool wants a name of the data.
 
@@ -52,6 +53,9 @@ def emit(
         able = ", ".join(other for other in TOOLS if _trains(other, plan.method))
         hint = f"these can: {able}" if able else ""
         raise GalleyError("plan-contradiction", f"{tool} cannot train by the method {plan.method!r}", hint=hint)
+    if plan.cluster is not None:
+        layout = layout or layout_of(plan.cluster)
+        workload = workload or workload_of(plan, plan.cluster)
     files: Callable[[Settings], dict[str, str]] = module.files
     return files(settings(plan, layout, workload, architecture, data))
 
