@@ -12,7 +12,7 @@ from galley.base import GalleyError
 from galley.models.shape import spec_from_config
 from galley.models.spec import ModelSpec
 from galley.plan.architecture import Architecture
-from galley.plan.families import architecture_from_config, architecture_of
+from galley.plan.families import CHECKED, architecture_from_config, architecture_of
 from models.families import FAMILIES, config
 
 pytestmark = pytest.mark.unit
@@ -31,6 +31,11 @@ def on_meta(auto: str, built: Any) -> Any:
 
     with torch.device("meta"):
         return getattr(transformers, auto).from_config(built)
+
+
+def test_families_that_are_called_checked_are() -> None:
+    checked = {config(name).model_type for name in FAMILIES} | {built for _, built, _ in OTHERS.values()}
+    assert not CHECKED.difference(checked)
 
 
 @pytest.mark.parametrize("name", FAMILIES)

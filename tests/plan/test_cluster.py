@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -60,6 +61,13 @@ def test_what_is_written_for_other_tools_has_the_layout() -> None:
     assert config["train_batch_size"] == 32
     assert config["train_micro_batch_size_per_gpu"] == made.cluster.micro_batch_rows
     assert config["zero_optimization"]["stage"] == made.cluster.zero
+
+
+def test_a_family_that_nobody_checked_is_warned_of() -> None:
+    unknown = replace(LLAMA_8B, family="jamba")
+    made = laid_out("8x h100-80g", unknown)
+    assert any("jamba" in warning for warning in made.warnings)
+    assert not any("taken for" in warning for warning in laid_out("8x h100-80g").warnings)
 
 
 def test_pins_are_kept() -> None:

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from galley.models.spec import ModelSpec
 from galley.plan.candidates import Pins
-from galley.plan.families import architecture_of
+from galley.plan.families import CHECKED, architecture_of
 from galley.plan.judge import Choice
 from galley.plan.layout import Layout
 from galley.plan.search import SearchResult, search
@@ -74,7 +74,7 @@ def over_devices(made: Plan, recipe: Recipe, spec: ModelSpec, hardware: Hardware
             "alternatives": tuple(
                 Alternative(summary=str(loser.choice), lost_because=loser.lost_because) for loser in found.runners_up
             ),
-            "warnings": (*(w for w in made.warnings if "engine `single`" not in w), _NOT_YET),
+            "warnings": (*(w for w in made.warnings if "engine `single`" not in w), *_doubts(spec), _NOT_YET),
         }
     )
 
@@ -162,6 +162,12 @@ def _renamed(made: Plan, best: Choice) -> tuple[Decision, ...]:
         else:
             kept.append(decision)
     return tuple(kept)
+
+
+def _doubts(spec: ModelSpec) -> tuple[str, ...]:
+    if spec.family in CHECKED:
+        return ()
+    return (f"the layers of {spec.family} are taken for Llama's: memory and time may be far from this",)
 
 
 def _decision(found: SearchResult) -> Decision:

@@ -69,6 +69,14 @@ _ALL_BIASED = frozenset(
 """Families whose `attention_bias` means all four matrices of attention; elsewhere it means all but the output."""
 
 
+_CHECKED = """arcee bamba bert bloom codegen cohere cohere2 deepseek_v2 deepseek_v3 distilbert electra ernie4_5 exaone4
+falcon gemma gemma2 gemma3_text glm glm4 gpt2 gpt_neo gpt_neox gpt_oss gptj granite granitemoe
+hunyuan_v1_dense lfm2 llama mamba mamba2 mistral mixtral modernbert mpt nemotron olmo olmo2 olmo3 olmoe
+opt persimmon phi phi3 qwen2 qwen2_moe qwen3 qwen3_moe roberta smollm3 stablelm starcoder2 xglm"""
+CHECKED = frozenset(_CHECKED.split())
+"""Families whose parameters are counted exactly as transformers does; others are taken for the nearest of these."""
+
+
 def architecture_of(spec: ModelSpec) -> Architecture:
     """The architecture of a model that was resolved, from its config; from the spec's own numbers without one.
 
