@@ -12,8 +12,6 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal, get_args
 
-from planner_models import MODELS
-
 from galley.base import GalleyError
 from galley.plan import hardware as hardware_names
 from galley.plan.architecture import Architecture
@@ -153,14 +151,14 @@ def case_of(row: Row) -> Case | str:
     if row["outcome"] == "estimate":
         return "an estimate, not a measurement"
     numbers = {name: int(_number(row, name) or 0) for name in ("layers", "hidden", "heads", "ffn", "vocab")}
-    known = MODELS.get(row["model"])
-    if not known and not (numbers["layers"] and numbers["hidden"]):
+    mixture = row["ep"] not in ("", "1") or re.search(r"mixtral|moe|nemotron6_3b|deepseek", row["model"].lower())
+    known = None
+    if mixture or not (numbers["layers"] and numbers["hidden"]):
         known = _by_name(row["model"], source)
     if not known and not (numbers["layers"] and numbers["hidden"]):
         return "shape of the model is not stated"
     if not _number(row, "seq_len"):
         return "sequence is not stated"
-    mixture = row["ep"] not in ("", "1") or re.search(r"mixtral|moe|nemotron6_3b|deepseek", row["model"].lower())
     if mixture and not known:
         return "experts of the mixture are not stated"
     layout = _layout(row)

@@ -158,11 +158,11 @@ def test_experts_are_split_over_copies() -> None:
 def test_the_wanted_tuning_comes_before_a_faster_one() -> None:
     roomy = find(LLAMA_8B, "8x h200-141g")
     assert (roomy.best.workload.tuning, roomy.best.workload.offload_optimizer) == ("full", False)
-    tight = find(LLAMA_8B, tighter(parse("h100-80g").model_copy(update={"host_memory_bytes": 2**34}), 26))
+    tight = find(LLAMA_8B, tighter(parse("h100-80g").model_copy(update={"host_memory_bytes": 2**34}), 30))
     assert tight.best.workload.tuning == "lora"
     full = next(loser for loser in tight.runners_up if loser.choice.workload.tuning == "full")
     assert full.lost_because.startswith("needs ")
-    tighter_still = find(LLAMA_8B, tighter(parse("h100-80g").model_copy(update={"host_memory_bytes": 2**34}), 12))
+    tighter_still = find(LLAMA_8B, tighter(parse("h100-80g").model_copy(update={"host_memory_bytes": 2**34}), 15))
     assert tighter_still.best.workload.tuning == "qlora"
 
 

@@ -26,7 +26,7 @@ from galley.plan.types import Hardware
 from galley.plan.workload import Workload
 
 SAFETY = 0.9
-"""Of a device's memory that the likely need may fill."""
+"""Of a device's memory that the need may fill."""
 
 
 @dataclass(frozen=True)
@@ -51,8 +51,8 @@ class Choice:
 
     @property
     def bytes(self) -> float:
-        """Likely need of the fullest device."""
-        return self.memory.fullest.likely
+        """What the fullest device must have: reserved memory, context and kernels."""
+        return self.memory.fullest.needed
 
     def __str__(self) -> str:
         w, layout = self.workload, self.layout
@@ -102,7 +102,7 @@ class Judge:
         """Whether the fullest device has room, and the host for what it keeps."""
         if least_state_bytes(self.architecture, workload, layout) > self.room:
             return False
-        if self.memory(workload, layout).fullest.likely > self.room:
+        if self.memory(workload, layout).fullest.needed > self.room:
             return False
         return self._host_need(workload, layout) <= self.hardware.host_memory_bytes * SAFETY
 
@@ -144,7 +144,7 @@ def least_need(judge: Judge, wanted: Workload, pins: Pins) -> Least:
         for shared in shared_layouts(layout, judge.hardware, pins):
             if least_state_bytes(judge.architecture, smallest, shared) >= least.bytes:
                 continue
-            need = judge.memory(smallest, shared).fullest.likely
+            need = judge.memory(smallest, shared).fullest.needed
             if judge.fits(smallest, shared):
                 return Least(need, True, smallest, shared)
             if need < least.bytes:

@@ -18,7 +18,8 @@ _GENERAL_PATH, _FUSED = 1.6, 0.7
 """Activations of transformers' own modules (float32 norms, unfused products) and of those whose norms, products and
 rotations are fused, against 8 hidden and 4 inner vectors a token and block."""
 _BYTES: dict[Precision, int] = {"bf16": 2, "fp16": 2, "fp32": 4}
-_MOMENT_BYTES: dict[OptimizerName, float] = {"adamw": 8, "adamw-8bit": 2, "adafactor": 0.1, "muon": 4, "sgd": 4}
+MOMENT_BYTES: dict[OptimizerName, float] = {"adamw": 8, "adamw-8bit": 2, "adafactor": 0.1, "muon": 4, "sgd": 4}
+"""Of the optimiser's moments of one weight that learns."""
 
 
 @dataclass(frozen=True)
@@ -60,7 +61,7 @@ def memory_parts(spec: ModelSpec, load: Load) -> dict[str, int]:
     return {
         "weights": _weight_bytes(spec, load.tuning, base) + adapters * 4,
         "gradients": trained * 4 + passing_gradients,
-        "optimizer": int(masters + trained * _MOMENT_BYTES[load.optimizer]),
+        "optimizer": int(masters + trained * MOMENT_BYTES[load.optimizer]),
         "activations": _activation_bytes(spec, load, base),
         "logits": _logits_bytes(spec, load),
         "runtime": RUNTIME_BYTES.get(load.device.partition(":")[0], RUNTIME_BYTES["cuda"]),

@@ -97,11 +97,7 @@ def _by_work(layers: int, layer_cost: float, head_cost: float, pipeline: int) ->
 
 
 def whole_layers(a: Architecture, stage: Stage) -> tuple[float, float]:
-    """Dense layers and layers with experts of a stage; dense ones come first in a mixture.
-
-    Returns:
-        Both, as a share of the stage's layers where the dense ones reach beyond the first stage.
-    """
+    """Dense layers and layers with experts of a stage; a mixture's dense ones are all on the first."""
     if not a.experts:
         return float(stage.layers), 0.0
     dense = min(stage.layers, a.dense_layers) if stage.embedding else 0

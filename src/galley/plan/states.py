@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from galley.plan.architecture import Architecture
 from galley.plan.layout import Layout
+from galley.plan.memory import MOMENT_BYTES
 from galley.plan.software import Software
 from galley.plan.stages import Stage, whole_layers
 from galley.plan.workload import Workload
 
-_MOMENTS = {"adamw": 8.0, "adamw-8bit": 2.0, "adafactor": 0.1, "muon": 4.0, "sgd": 4.0}
 _NF4 = 0.5 + 4 / 64
 """Bytes of a 4-bit weight with one float32 scale to 64 weights (QLoRA 2305.14314; without double quantisation)."""
 _ADAPTER = 4.0
@@ -47,7 +47,7 @@ def states_of(a: Architecture, w: Workload, layout: Layout, software: Software, 
     else:
         learned, learned_experts = adapter_parameters(a, w) * stage.layers / layout.tensor, 0.0
         master, gradient, adapters = 0.0, _ADAPTER, share(learned * _ADAPTER, 0.0, 3)
-    each = master + (_MOMENTS[w.optimizer] if w.moment_bytes is None else w.moment_bytes)
+    each = master + (MOMENT_BYTES[w.optimizer] if w.moment_bytes is None else w.moment_bytes)
     copies = 1 + w.learning_models
     parts = {
         "weights": adapters * copies + (0.0 if w.offload_parameters else weights * (copies + w.frozen_models)),
