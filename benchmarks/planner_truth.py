@@ -70,13 +70,25 @@ def measure(tables: list[Path]) -> dict[str, Any]:
 
 def memory_errors(pairs: list[tuple[Case, Prediction]]) -> dict[str, float | int]:
     """Of the device whose memory was printed."""
-    errors = []
+    errors, textbook, inside = [], [], 0
     for case, prediction in pairs:
         if case.ran and case.memory_bytes:
             memory = prediction.memory
             device = {"first": memory.first, "last": memory.stages[-1], "fullest": memory.fullest}[case.stage]
             errors.append(device.likely / case.memory_bytes - 1)
-    return summary(errors)
+            textbook.append(abs(textbook_bytes(case) / case.memory_bytes - 1))
+            inside += device.low <= case.memory_bytes <= device.high
+    if not errors:
+        return {"n": 0}
+    return {**summary(errors), "textbook": statistics.median(textbook), "in_range": inside / len(errors)}
+
+
+def textbook_bytes(case: Case) -> float:
+    """6 + 12/dp bytes a parameter, sbh(18 + 4f/h) a layer, 4 bytes a logit."""
+    a, w, layout = case.architecture, case.workload, case.layout
+    tokens = w.sequence * w.micro_batch / layout.context / layout.tensor
+    states = a.num_parameters / (layout.tensor * layout.pipeline) * (6 + 12 / layout.data)
+    return states + tokens * (a.layers * (18 * a.hidden + 4 * a.ffn) + 4 * a.vocab)
 
 
 def time_errors(pairs: list[tuple[Case, Prediction]]) -> dict[str, float | int]:
@@ -174,11 +186,17 @@ def decisions(pairs: list[tuple[Case, Prediction]]) -> dict[str, float | int]:
 
 def text_of(report: dict[str, Any]) -> str:
     """The figures as tables."""
-    lines = [f"{'source':24}{'what':9}{'rows':>6}{'median':>9}{'p90':>9}{'bias':>9}{'in 20 %':>9}"]
+    lines = [
+        f"{'source':24}{'what':9}{'rows':>6}{'median':>9}{'p90':>9}{'bias':>9}{'in 20 %':>9}"
+        f"{'in range':>10}{'textbook':>10}"
+    ]
     for source, facts in report["sources"].items():
         for what in ("memory", "time"):
             if facts[what]["n"]:
                 figures = "".join(f"{facts[what][key]:>9.1%}" for key in ("median", "p90", "bias", "within_20"))
+                figures += "".join(
+                    f"{facts[what][key]:>10.1%}" for key in ("in_range", "textbook") if key in facts[what]
+                )
                 lines.append(f"{source:24}{what:9}{facts[what]['n']:>6}{figures}")
         for reason, count in facts["skipped"].items():
             lines.append(f"{source:24}skipped  {count:>6}  {reason}")
