@@ -43,6 +43,10 @@ ERROR_CODES: dict[str, ErrorCode] = {
     "data-row": ErrorCode(_INVALID, "a row does not have the expected shape"),
     "data-empty": ErrorCode(_INVALID, "there is nothing to train on after reading, filtering or truncating"),
     "data-template": ErrorCode(_INVALID, "the chat template cannot render or mask these conversations"),
+    # environments
+    "environment-failed": ErrorCode(Exit.FAILED, "an environment could not be made, raised, or its process died"),
+    "environment-invalid": ErrorCode(_INVALID, "an environment gives something that its spaces exclude"),
+    "environment-unsupported": ErrorCode(_INVALID, "the method cannot act in an environment of these spaces"),
     # models
     "model-not-found": ErrorCode(_INVALID, "the model reference names nothing that exists"),
     "model-offline": ErrorCode(_INVALID, "the model is on a hub that cannot be reached, and not in the cache"),

@@ -1,0 +1,1 @@
+"""Networks of agents, and the decision function that is saved, reloaded and exported."""
