@@ -292,6 +292,7 @@ def _train(
 ) -> TrainedOutputs | None:
     """Place the model, run the loop, save the best weights; give what the trained model answers, while it is here."""
     from galley import engines, evaluate
+    from galley.learners.rows import RowLearner
     from galley.loop import Training
     from galley.signals import interruptible
 
@@ -302,23 +303,14 @@ def _train(
     engine.setup(decided, model)
     journal = runs.Journal(folder, log, sinks=asked.checkpoint.sinks)
     with interruptible() as should_stop:
-        work = Training(
-            decided,
-            inputs.method,
-            model,
-            engine,
-            train_rows,
-            held_out,
-            journal,
-            keep=asked.checkpoint.keep,
-            should_stop=should_stop,
-        )
+        learner = RowLearner(decided, inputs.method, model, engine, train_rows, held_out)
+        work = Training(decided, learner, journal, keep=asked.checkpoint.keep, should_stop=should_stop)
         try:
             stopped = work.run()
             _say_stopped(stopped, work)
             work.load_best()
             model.release()
-            _save(work, inputs)
+            _save(model, decided, inputs, folder)
             return evaluate.record(model.module, inputs.tokenizer, inputs.dataset.held_out, device=decided.device)
         finally:
             journal.close()
@@ -362,15 +354,15 @@ def _say_stopped(stopped: Stopped, work: Training) -> None:
         work.journal.note("time-limit", f"{work.plan.minutes:g} minutes are over after step {at} of {steps}")
 
 
-def _save(work: Training, inputs: _Inputs) -> None:
+def _save(model: models.Model, decided: Plan, inputs: _Inputs, folder: RunFolder) -> None:
     from galley.data.template import Template
 
-    work.journal.observer.phase("save")
+    inputs.log.phase("save")
     models.save(
-        work.model.module,
+        model.module,
         inputs.tokenizer,
-        work.journal.folder.result,
-        spec=work.model.spec,
-        stop_ids=Template(inputs.tokenizer).stop_ids if work.plan.task == "chat" else (),
+        folder.result,
+        spec=model.spec,
+        stop_ids=Template(inputs.tokenizer).stop_ids if decided.task == "chat" else (),
         labels=inputs.dataset.statistics.labels,
     )

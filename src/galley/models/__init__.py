@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import lazy_loader
 
 if TYPE_CHECKING:
+    from galley.models.base import Model as Model
     from galley.models.base import ModelSettings as ModelSettings
     from galley.models.creation import create as create
     from galley.models.decoder import Decoder as Decoder
@@ -30,7 +31,7 @@ if TYPE_CHECKING:
 __getattr__, __dir__, __all__ = lazy_loader.attach(
     __name__,
     submod_attrs={
-        "base": ["ModelSettings"],
+        "base": ["Model", "ModelSettings"],
         "creation": ["create"],
         "decoder": ["Decoder"],
         "fingerprint": ["weights_fingerprint"],

@@ -188,6 +188,8 @@ class Plan(PlanPart):
     steps: int
     """Optimiser steps of the whole training = scheduler steps."""
     minutes: float | None = None
+    until: dict[str, float] = {}
+    """Measures of an evaluation that end the training when all are reached."""
     evaluate_every: int
     evaluate_rows: int = 64
     """Held-out rows, at most, of each evaluation during training; the last one takes all up to `evaluate.rows`."""

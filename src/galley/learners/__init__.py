@@ -1,0 +1,1 @@
+"""What the loop steps: rows through an engine, or an agent in a world."""
