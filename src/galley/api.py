@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
     from galley.evaluate import Verdict
     from galley.generate import ChatSession
+    from galley.plan.control import ControlPlan
 
 RecipeSource = str | Path | Mapping[str, Any] | Recipe
 
@@ -123,7 +124,7 @@ def train(
     return Run(job.train(_read(recipe, overrides), runs_root=Path(runs_root), resume=resume, observer=observer))
 
 
-def plan(recipe: RecipeSource, *overrides: str) -> Plan:
+def plan(recipe: RecipeSource, *overrides: str) -> Plan | ControlPlan:
     """What `train` would do, with every reason, without loading a model.
 
     Raises:

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import gc
-import os
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from galley import data, methods, models, recipe, runs
+from galley import data, lifecycle, methods, models, recipe, runs
 from galley.base import GalleyError
 from galley.base.observer import Observer, SilentObserver
 from galley.manifest import check_manifest, manifest
@@ -22,9 +20,9 @@ from galley.recipe import Recipe
 if TYPE_CHECKING:
     from galley.data.samples import Samples
     from galley.evaluate import TrainedOutputs
-    from galley.loop import Stopped, Training
     from galley.methods.base import Method
-    from galley.runs import EventLog, RunFolder, Status
+    from galley.plan.control import ControlPlan
+    from galley.runs import EventLog, RunFolder
 
 RUNS = Path("runs")
 
@@ -38,12 +36,16 @@ def read_recipe(source: str | Path | Mapping[str, Any], overrides: Sequence[str]
     return recipe.load(source, overrides, methods=methods)
 
 
-def plan(asked: Recipe) -> Plan:
+def plan(asked: Recipe) -> Plan | ControlPlan:
     """What would be done, and why, without loading a model; tokens are estimated from characters.
 
     Raises:
         GalleyError: for data, model or hardware that cannot be used, and `plan-does-not-fit`.
     """
+    if asked.task == "control":
+        from galley.acting import plan_control
+
+        return plan_control(asked)
     spec = models.resolve(asked.model)
     if asked.evaluate.scorer is None:
         facts = data.statistics(asked.data, task=asked.task, evaluate=asked.evaluate, seed=asked.seed)
@@ -74,17 +76,22 @@ def train(
     Raises:
         GalleyError: see docs/errors.md; `interrupted` after Ctrl-C, with everything saved.
     """
+    if asked.task == "control":
+        from galley.acting import train_control
+
+        return train_control(asked, runs_root=runs_root, resume=resume, observer=observer)
     log = runs.EventLog(observer or SilentObserver())
-    unfinished = _find_unfinished(asked, runs_root, resume)
+    unfinished = lifecycle.find_unfinished(asked, runs_root, resume)
     inputs = _read(asked, log)
     if unfinished is None:
         decided, train_rows, held_out = inputs.plan()
-        folder = _create(inputs, decided, runs_root, resume)
+        proof = manifest(inputs.spec, inputs.dataset, inputs.tokenizer, seed=asked.seed)
+        folder = lifecycle.create(asked, decided.model_dump(mode="json"), proof, runs_root, resume)
     else:
         folder = unfinished
         decided = Plan.model_validate(folder.plan())
         train_rows, held_out = inputs.encode(decided.batch.max_length_tokens)
-    with folder.lock(), _status(folder):
+    with folder.lock(), lifecycle.status(folder):
         log.attach(folder)
         check_manifest(folder, inputs.dataset, inputs.tokenizer)
         _train_and_judge(inputs, decided, train_rows, held_out, folder)
@@ -108,12 +115,20 @@ def extend(folder: RunFolder, overrides: Sequence[str], *, observer: Observer | 
             f"the run {folder.name} is not finished, so there is nothing to extend",
             hint=f"galley resume {folder.name}",
         )
-    log = runs.EventLog(observer or SilentObserver())
-    before = Plan.model_validate(folder.plan())
     had = read_recipe(folder.path / "recipe.yaml")
+    decisions = folder.plan()
     asked = recipe.extend(
-        had, overrides, methods=methods, decided={"budget.epochs": before.epochs, "budget.steps": before.steps}
+        had,
+        overrides,
+        methods=methods,
+        decided={"budget.epochs": decisions.get("epochs", 0), "budget.steps": decisions["steps"]},
     )
+    if asked.task == "control":
+        from galley.acting import extend_control
+
+        return extend_control(folder, asked, observer=observer)
+    before = Plan.model_validate(decisions)
+    log = runs.EventLog(observer or SilentObserver())
     inputs = _read(asked, log)
     decided, train_rows, held_out = inputs.plan(max_length=before.batch.max_length_tokens)
     if decided.steps <= before.steps:
@@ -122,7 +137,7 @@ def extend(folder: RunFolder, overrides: Sequence[str], *, observer: Observer | 
             f"the new budget has {decided.steps} steps, the run already had {before.steps}",
             hint="name a larger one, e.g. budget.epochs=+1",
         )
-    with folder.lock(), _status(folder):
+    with folder.lock(), lifecycle.status(folder):
         log.attach(folder)
         check_manifest(folder, inputs.dataset, inputs.tokenizer)
         folder.rewrite(recipe=recipe.dump(asked), plan=decided.model_dump(mode="json"))
@@ -198,81 +213,6 @@ def _check_scorer(asked: Recipe, dataset: data.Dataset) -> None:
         choose_scorer(asked.evaluate.scorer, dataset)
 
 
-def _find_unfinished(asked: Recipe, root: Path, resume: str) -> RunFolder | None:
-    """The run to continue, if any."""
-    if resume == "never":
-        return None
-    if resume != "auto":
-        return _same_recipe(_not_done(runs.find_run(root, resume)), asked)
-    if asked.name is not None:
-        path = root / asked.name
-        if not path.exists():
-            return None
-        folder = _not_done(runs.RunFolder.open(path))
-        if folder.recipe() != recipe.dump(asked) and folder.is_blank():
-            folder.discard()  # a mistake was corrected before anything was learned
-            return None
-        return _same_recipe(folder, asked)
-    text = recipe.dump(asked)
-    open_runs = (f for f in reversed(runs.list_runs(root)) if f.status() in ("interrupted", "failed", "new"))
-    return next((folder for folder in open_runs if folder.recipe() == text), None)
-
-
-def _not_done(folder: RunFolder) -> RunFolder:
-    if folder.status() == "done":
-        hint = f"galley extend {folder.name} budget.epochs=+1 trains it longer; else give another name"
-        raise GalleyError("run-exists", f"the run {folder.name} is already finished", hint=hint)
-    return folder
-
-
-def _same_recipe(folder: RunFolder, asked: Recipe) -> RunFolder:
-    if folder.recipe() != recipe.dump(asked):
-        raise GalleyError(
-            "run-exists",
-            f"the run {folder.name} was started with another recipe than this one",
-            hint=f"galley resume {folder.name} continues it as it was; for this recipe give another name",
-        )
-    return folder
-
-
-def _create(inputs: _Inputs, decided: Plan, root: Path, resume: str) -> RunFolder:
-    """A new run. Another process may take the name meanwhile."""
-    asked = inputs.asked
-    stem = f"{asked.task}-{Path(asked.data.path.rpartition(':')[2]).stem}"
-    text, planned = recipe.dump(asked), decided.model_dump(mode="json")
-    proof = manifest(inputs.spec, inputs.dataset, inputs.tokenizer, seed=asked.seed)
-    while True:
-        name = asked.name or runs.free_name(root, stem)
-        try:
-            return runs.RunFolder.create(root, name, recipe=text, plan=planned, manifest=proof)
-        except GalleyError as error:
-            if error.code != "run-exists" or (asked.name is not None and resume != "auto"):
-                raise
-        if asked.name is not None:  # its lock then tells who trains it
-            return _same_recipe(runs.RunFolder.open(root / name), asked)
-
-
-@contextmanager
-def _status(folder: RunFolder) -> Iterator[None]:
-    """Keep the run's status true however the job ends."""
-    folder.set_status("running")
-    folder.event("started", f"by process {os.getpid()}")
-    try:
-        yield
-    except GalleyError as error:
-        ends: dict[str, Status] = {"interrupted": "interrupted", "below-quality": "done"}
-        folder.set_status(ends.get(error.code, "failed"), error.message)
-        raise
-    except KeyboardInterrupt:
-        folder.set_status("interrupted")
-        raise
-    except BaseException as error:
-        folder.set_status("failed", f"{type(error).__name__}: {error}")
-        raise
-    folder.set_status("done")
-    folder.event("done", f"the result is in {folder.result.name}/")
-
-
 def _train_and_judge(
     inputs: _Inputs, decided: Plan, train_rows: Samples, held_out: Samples | None, folder: RunFolder
 ) -> None:
@@ -307,7 +247,7 @@ def _train(
         work = Training(decided, learner, journal, keep=asked.checkpoint.keep, should_stop=should_stop)
         try:
             stopped = work.run()
-            _say_stopped(stopped, work)
+            lifecycle.say_stopped(stopped, work)
             work.load_best()
             model.release()
             _save(model, decided, inputs, folder)
@@ -338,20 +278,6 @@ def settings(decided: Plan, inputs: _Inputs, rows: Samples) -> models.ModelSetti
         labels=inputs.dataset.statistics.labels,
         input_shape=rows.report.row_shape,
     )
-
-
-def _say_stopped(stopped: Stopped, work: Training) -> None:
-    """Say why the training stopped before its last step.
-
-    Raises:
-        GalleyError: `interrupted`: everything is saved, and the job ends here.
-    """
-    at, steps = work.at.step, work.plan.steps
-    if stopped == "interrupted":
-        run = work.journal.folder.name
-        raise GalleyError("interrupted", f"stopped and saved after step {at} of {steps}", hint=f"galley resume {run}")
-    if stopped == "minutes":
-        work.journal.note("time-limit", f"{work.plan.minutes:g} minutes are over after step {at} of {steps}")
 
 
 def _save(model: models.Model, decided: Plan, inputs: _Inputs, folder: RunFolder) -> None:

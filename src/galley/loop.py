@@ -162,7 +162,7 @@ class Training:
         best = self._checkpoints.best()
         if best is None or self.at.best_step in (0, self.at.step):
             return False
-        name, score = self.learner.score_name, abs(self.at.best_score)
+        name, score = self.learner.score_name, self.learner.score_sign * self.at.best_score
         self.journal.note("best", f"step {self.at.best_step} is the result: its {name} {score:.4g} is the best")
         self._restore(best)
         return True

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
 import platform
+from collections.abc import Mapping, Sequence
 from importlib import metadata
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -14,6 +17,7 @@ if TYPE_CHECKING:
     from galley.runs import RunFolder
 
 _PACKAGES = ("torch", "transformers", "peft", "tokenizers", "safetensors", "numpy", "bitsandbytes")
+_WORLDS = ("gymnasium", "box2d", "mujoco", "ale-py", "minigrid", "pettingzoo")
 
 
 def manifest(spec: models.ModelSpec, dataset: data.Dataset, tokenizer: Any, *, seed: int) -> dict[str, Any]:
@@ -37,6 +41,44 @@ def manifest(spec: models.ModelSpec, dataset: data.Dataset, tokenizer: Any, *, s
     }
 
 
+def control_manifest(reference: str, options: Mapping[str, Any], *, seed: int) -> dict[str, Any]:
+    """The content of manifest.json for a new run of an agent."""
+    return {
+        "galley": metadata.version("galley-train"),
+        "python": platform.python_version(),
+        "platform": platform.platform(),
+        "packages": versions((*_PACKAGES, *_WORLDS)),
+        "seed": seed,
+        "data": {"sources": [reference], "fingerprint": world_fingerprint(reference, options)},
+        "tokenizer": "",
+        "model": {"reference": "", "family": "", "weights": ""},
+    }
+
+
+def world_fingerprint(reference: str, options: Mapping[str, Any]) -> str:
+    """Hash of what an agent acts in or learns from: the words, and the content of the files that they name."""
+    digest = hashlib.blake2b(json.dumps([reference, options], sort_keys=True, default=str).encode(), digest_size=16)
+    for words in (reference, str(options.get("environment", ""))):
+        path = Path(words.partition(".py:")[0] + ".py" if ".py:" in words else words)
+        if path.is_file():
+            digest.update(path.read_bytes())
+    return digest.hexdigest()
+
+
+def check_world(folder: RunFolder, reference: str, options: Mapping[str, Any]) -> None:
+    """Refuse to continue a run in another world than it was started in.
+
+    Raises:
+        GalleyError: `checkpoint-mismatch`.
+    """
+    if folder.manifest()["data"]["fingerprint"] != world_fingerprint(reference, options):
+        raise GalleyError(
+            "checkpoint-mismatch",
+            f"{reference} changed since the run {folder.name} began: continuing would not be the same training",
+            hint="bring back the file of then, or start a new run under another name",
+        )
+
+
 def weights_of(spec: models.ModelSpec) -> str:
     """Hash of the weights that training starts from; of the source for a user's own module; empty for random ones."""
     if spec.source == "random":
@@ -46,10 +88,10 @@ def weights_of(spec: models.ModelSpec) -> str:
     return models.weights_fingerprint(models.materialise(spec))
 
 
-def versions() -> dict[str, str]:
+def versions(names: Sequence[str] = _PACKAGES) -> dict[str, str]:
     """Versions of the packages that a result depends on, as installed."""
     found = {}
-    for name in _PACKAGES:
+    for name in names:
         try:
             found[name] = metadata.version(name)
         except metadata.PackageNotFoundError:

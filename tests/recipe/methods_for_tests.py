@@ -23,7 +23,7 @@ class PairsConfig(BaseModel):
 class MadeUpMethods:
     """A MethodLookup."""
 
-    def names(self) -> tuple[str, ...]:
+    def names(self, task: str | None = None) -> tuple[str, ...]:
         return ("pairs", "sft")
 
     def config(self, name: str) -> type[BaseModel]:

@@ -36,6 +36,8 @@ def _text(run: RunFolder, verdict: dict[str, Any] | None) -> str:
         lines += [render(Verdict.model_validate(verdict), width=width(), color=color()), ""]
     lines.append(f"run     {run.path}")
     lines.append(f"result  {run.result}")
-    if run.plan().get("task") != "classify":
+    if run.plan().get("task") == "control":
+        lines.append(f"watch   galley watch {run.name}{_where(run)}")
+    elif run.plan().get("task") != "classify":
         lines.append(f"chat    galley chat {run.name}{_where(run)}")
     return "\n".join(lines)

@@ -54,10 +54,13 @@ class _Page:
     def _scores(self, verdict: Verdict, tone: str) -> Iterator[str]:
         top = 1.0 if verdict.higher_is_better and max(verdict.base, verdict.tuned) <= 1 else 0.0
         top = top or max(verdict.base, verdict.tuned) or 1.0
-        yield self._paint(f"{verdict.metric}; {verdict.n} rows, {format_duration(verdict.seconds)}", _DIM)
+        unit = "episodes each" if verdict.scorer == "return" else "rows"
+        yield self._paint(f"{verdict.metric}; {verdict.n} {unit}, {format_duration(verdict.seconds)}", _DIM)
         for name, value, paint in (("base", verdict.base, _DIM), ("tuned", verdict.tuned, tone)):
             filled = round(_BAR * max(0.0, min(1.0, value / top)))
             bar = self._paint("█" * filled, paint) + self._paint("░" * (_BAR - filled), _DIM)
+            if min(verdict.base, verdict.tuned) < 0:
+                bar = ""  # there is no length for less than nothing
             yield f"  {name:<{_LABEL_WIDTH}}{value:>8.3f}  {bar}"
         low, high = verdict.interval
         chance = "" if verdict.p_value is None else f"  McNemar p {_p_value(verdict.p_value)}"

@@ -63,7 +63,9 @@ class Learner(Protocol):
     """One thing that learns."""
 
     score_name: str
-    """What `Evaluation.score` is, in words, with its sign as people know it, e.g. `held-out loss`."""
+    """What is evaluated, in words, e.g. `held-out loss`."""
+    score_sign: float
+    """`Evaluation.score` times this is the number that people know: -1 where less is better."""
 
     def step(self, at: Position) -> Took:
         """Learn a little.

@@ -32,6 +32,7 @@ class RowLearner:
     """
 
     score_name = "held-out loss"
+    score_sign = -1.0
 
     def __init__(
         self, plan: Plan, method: Method, model: Any, engine: Engine, train: Samples, held_out: Samples | None

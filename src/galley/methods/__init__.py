@@ -1,10 +1,14 @@
-"""Ways to learn, one file each. A new file with a `METHOD` is found by its name; nothing else needs an edit."""
+"""Ways to learn, one file each. A new file with a `METHOD` is found by its name; nothing else needs an edit.
+
+Those that learn from rows stand in this folder, those that act in `control/`.
+"""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
 from galley.base import GalleyError, Registry
+from galley.methods import control
 from galley.methods.base import Encoding, Loss, Method, MethodConfig
 
 if TYPE_CHECKING:
@@ -12,12 +16,17 @@ if TYPE_CHECKING:
 
 registry: Registry[type[Method]] = Registry("galley.methods", attribute="METHOD", kind="method")
 
-__all__ = ["Encoding", "Loss", "Method", "MethodConfig", "config", "default_for", "names", "registry"]
+CONTROL_DEFAULT = "ppo"
+"""Learns in every action space; the planner may know a better one for the world at hand."""
+
+__all__ = ["Encoding", "Loss", "Method", "MethodConfig", "config", "control", "default_for", "names", "registry"]
 
 
-def names() -> tuple[str, ...]:
-    """All methods, sorted."""
-    return registry.names()
+def names(task: str | None = None) -> tuple[str, ...]:
+    """All methods, sorted; of a task, those that learn from rows or those that act."""
+    if task is not None:
+        return control.registry.names() if task == "control" else registry.names()
+    return tuple(sorted({*registry.names(), *control.registry.names()}))
 
 
 def default_for(task: str) -> str:
@@ -26,6 +35,8 @@ def default_for(task: str) -> str:
     Raises:
         GalleyError: `name-unknown` when no method declares the task.
     """
+    if task == "control":
+        return CONTROL_DEFAULT
     # Methods of installed packages are asked last: finding them takes longer than anything else here.
     for found in (registry.own_names, registry.names):
         for name in found():
@@ -40,4 +51,8 @@ def config(name: str) -> type[BaseModel]:
     Raises:
         GalleyError: `name-unknown`, with the nearest name.
     """
-    return registry.get(name).Config
+    if name in control.registry.own_names():
+        return control.registry.get(name).Config
+    if name in registry.own_names() or name not in control.registry.names():
+        return registry.get(name).Config
+    return control.registry.get(name).Config

@@ -9,6 +9,7 @@ from galley.base import parse_bytes
 from galley.recipe.names import unknown_names
 from galley.recipe.problems import Path, Problem, dotted, show
 from galley.recipe.schema import Recipe
+from galley.recipe.suitable import unsuitable
 
 _MOST_BYTES = 1 << 60
 _MOST_DEVICES = 1_000_000
@@ -25,6 +26,7 @@ def contradictions(recipe: Recipe) -> Iterator[Problem]:
     yield from _optimizer(recipe)
     yield from _override(recipe)
     yield from unknown_names(recipe)
+    yield from unsuitable(recipe)
     if recipe.data.split is not None and not recipe.data.path.startswith("hub:"):
         yield Problem(("data", "split"), f"only hub datasets have splits, and data is {show(recipe.data.path)}")
 
@@ -39,6 +41,8 @@ def _references(recipe: Recipe) -> Iterator[Problem]:
         size = len(words.encode("utf-8", "replace"))
         longest = max(len(name.encode("utf-8", "replace")) for name in words.split("/"))
         if not words.strip():
+            if words == "" and path == ("model",) and "model" not in recipe.model_fields_set:
+                continue  # left out, which its task allows or `schema_problems` reports
             yield Problem(path, f"{show(words)} is not allowed; expected a path or a name")
         elif "\0" in words:
             yield Problem(path, f"{show(words)} is not allowed; a path holds no NUL character")

@@ -9,17 +9,19 @@ from typing import Final
 from galley.base import GalleyError
 from galley.recipe.problems import did_you_mean
 
-TASKS: Final = ("chat", "complete", "classify")
+TASKS: Final = ("chat", "complete", "classify", "control")
 
 _DATA: Final = {
     "chat": "reasoning-gym:family_relationships",
     "complete": "my-texts/*.txt",
     "classify": "reviews.csv",
+    "control": "gym:CartPole-v1",
 }
 _MODEL: Final = {
     "chat": "smollm2-135m-instruct",
     "complete": "random:15M",
     "classify": "smollm2-135m-instruct",
+    "control": "mlp",
 }
 _LABELS: Final = {"label", "labels", "class", "category", "target", "sentiment", "标签", "类别", "分类"}
 _TEXTS: Final = (".txt", ".md")
@@ -30,7 +32,7 @@ def first_recipe(task: str | None, data: str | None, model: str | None) -> tuple
     """A name for the recipe's file, and its text.
 
     Args:
-        task: chat, complete or classify; guessed from the data when None.
+        task: one of `TASKS`; guessed from the data when None.
         data: path or other reference; when None the only table in this folder, or else an example.
         model: reference; a small one when None.
 
@@ -43,11 +45,15 @@ def first_recipe(task: str | None, data: str | None, model: str | None) -> tuple
     data = data or _only_table(Path())
     task = task or guess_task(data)
     data = data or _DATA[task]
+    networks = "hub id, folder, .gguf, my_model.py:Net, or random:15M"
+    if task == "control":
+        networks = "hidden layers and activation, or my_network.py:Net; left out, the method's own"
+    budget = "# budget: {steps: 100000}" if task == "control" else "# budget: {epochs: 3}"
     lines = [
         f"task: {task:<40} # what the finished model will do: {', '.join(TASKS)}",
-        f"model: {model or _MODEL[task]:<39} # hub id, folder, .gguf, my_model.py:Net, or random:15M",
+        f"model: {model or _MODEL[task]:<39} # {networks}",
         f"data: {_quoted(data):<40} # `galley data` shows what is read from it",
-        f"{'# budget: {epochs: 3}':<46} # how long; decided when left out, and `galley plan` says why",
+        f"{budget:<46} # how long; decided when left out, and `galley plan` says why",
     ]
     stem = re.sub(r"[^\w.-]+", "-", Path(data.rpartition(":")[2]).stem).strip("-.*")
     return f"{stem or task}", "\n".join(lines) + "\n"
@@ -63,6 +69,8 @@ def guess_task(data: str | None) -> str:
     """What a data file is likely for, from its name and its first line."""
     if data is None:
         return "chat"
+    if data.startswith(("gym:", "pettingzoo:")):
+        return "control"
     path = Path(data)
     if path.suffix in _TEXTS:
         return "complete"

@@ -127,7 +127,7 @@ def _inside(path: Path) -> Path:
 
 def _without(values: dict[str, Any], paths: Sequence[Path]) -> dict[str, Any]:
     """The values without what is wrong, with stand-ins for what must be there, so that the rest can be checked."""
-    stand_ins = {"task": "chat", "model": "-", "data": {"path": "-"}}
+    stand_ins = {"task": "chat", "model": "-", "data": {"path": "-"}}  # a control recipe needs no model
     bad = {_inside(path)[:2] if _inside(path)[0] != "method" else ("method",) for path in paths}
     sound: dict[str, Any] = {}
     for key, value in values.items():

@@ -24,7 +24,7 @@ def absolute_references(recipe: Recipe, folder: Path) -> Recipe:
     if isinstance(held_out, str):
         held_out = _absolute(held_out, folder)
     evaluate = recipe.evaluate.model_copy(update={"held_out": held_out})
-    model = _absolute(recipe.model, folder)
+    model = _absolute(recipe.model, folder) if recipe.model else ""
     return recipe.model_copy(update={"data": data, "evaluate": evaluate, "model": model})
 
 

@@ -36,7 +36,10 @@ def _short(section: str) -> BeforeValidator:
 class DataSection(Section):
     """Where the examples come from and how to read them."""
 
-    path: str = Field(description="file, folder, glob, `hub:NAME`, `reasoning-gym:TASK`, `package:NAME`")
+    path: str = Field(
+        description="file, folder, glob, `hub:NAME`, `reasoning-gym:TASK`, `package:NAME`; control: `gym:ID`, "
+        "`module:factory`, or stored episodes"
+    )
     format: str | None = Field(default=None, description="data format; recognised by itself when left out")
     columns: dict[str, str] = Field(
         default={}, description="role to column name, e.g. {prompt: question, completion: answer}"
@@ -70,6 +73,9 @@ class BudgetSection(Section):
         default=None, gt=0, le=10_000_000, description="wall-clock limit in minutes; stops cleanly with the best result"
     )
     memory: str | None = Field(default=None, description="memory that may be used, e.g. 8GiB")
+    until: dict[str, float] = Field(
+        default={}, description="stop when an evaluation reaches this, e.g. {return: 475}, {accuracy: 0.9}, {loss: 1.2}"
+    )
 
 
 class EvaluateSection(Section):
@@ -82,7 +88,16 @@ class EvaluateSection(Section):
         default=200, ge=1, le=MOST_ROWS, description="held-out rows that base and tuned model answer for the verdict"
     )
     every: int | None = Field(
-        default=None, ge=1, le=MOST_STEPS, description="steps between evaluations of the held-out loss"
+        default=None,
+        ge=1,
+        le=MOST_STEPS,
+        description="steps between evaluations (of the held-out loss, or of the return)",
+    )
+    episodes: int = Field(
+        default=10,
+        ge=1,
+        le=MOST_ROWS,
+        description="control: episodes of an evaluation; ten times as many for the verdict",
     )
     scorer: str | None = Field(
         default=None, description="exact, contains, loss, accuracy, or the task's own scorer when left out"
@@ -172,11 +187,15 @@ class Recipe(Section):
     Sections default to an empty mapping that is validated, since making each one here would cost 30 ms at every start.
     """
 
-    task: Literal["chat", "complete", "classify"] = Field(description="what the finished model will do")
+    task: Literal["chat", "complete", "classify", "control"] = Field(description="what the finished model will do")
     model: str = Field(
-        description="hub id, folder, .gguf, name in an installed package, my_model.py:Net, or random:15M"
+        default="",
+        description="hub id, folder, .gguf, name in an installed package, my_model.py:Net, or random:15M; "
+        "control: mlp:64x64, or left out",
     )
-    data: Annotated[DataSection, _short("data")] = Field(description="path, glob or package; or a mapping")
+    data: Annotated[DataSection, _short("data")] = Field(
+        description="path, glob or package; control: gym:CartPole-v1; or a mapping"
+    )
     method: Annotated[MethodSection, _short("method")] = Field(
         default={}, validate_default=True, description="how to learn"
     )
@@ -191,6 +210,9 @@ class Recipe(Section):
     )
     checkpoint: CheckpointSection = Field(default={}, validate_default=True, description="saving and metrics sinks")
     seed: int = Field(default=0, ge=0, le=2**63 - 1, description="seed of everything random")
+    seeds: int | None = Field(
+        default=None, ge=1, le=1000, description="train this many times, from `seed` on, and show all together"
+    )
     name: str | None = Field(
         default=None, pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,99}$", description="name of the run folder"
     )

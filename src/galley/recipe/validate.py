@@ -17,8 +17,8 @@ from galley.recipe.schema import SHORT_FORMS, Recipe
 class MethodLookup(Protocol):
     """What reading a recipe needs to know of the methods; `galley.methods` is one."""
 
-    def names(self) -> Sequence[str]:
-        """All methods."""
+    def names(self, task: str | None = None) -> Sequence[str]:
+        """All methods, or those that can learn a task at all."""
 
     def config(self, name: str) -> type[BaseModel]:
         """The settings of a method."""
@@ -34,6 +34,8 @@ def schema_problems(values: dict[str, Any]) -> list[Problem]:
     """
     meant = {(foreign.KEYS.get(foreign.word(key)) or "").partition(".")[0] for key in values}
     found = problems_of(Recipe, values, ())
+    if values.get("task") != "control" and "model" not in values:
+        found.append(Problem(("model",), f"is missing; expected {expected(str)}"))
     return [problem for problem in found if holds(values, problem.path) or problem.path[0] not in meant]
 
 
@@ -52,6 +54,12 @@ def method_problems(values: dict[str, Any], methods: MethodLookup) -> list[Probl
     if not isinstance(name, str):
         return []
     names = methods.names()
+    task = values.get("task")
+    if name in names and task in choices(Recipe.model_fields["task"].annotation):
+        suitable = methods.names(task)
+        if name not in suitable:
+            what = f"method {name} does not learn the task {task}; expected one of {', '.join(suitable)}"
+            return [Problem(("method",), what)]
     if name not in names:
         what = f"there is no method {show(name)}; expected one of {', '.join(names)}{did_you_mean(name, names)}"
         return [Problem(("method",), what)]

@@ -54,9 +54,12 @@ def _description(recipe: Recipe, *, tokens: bool) -> Description:
     from galley import job, methods, models
     from galley.data.encode import all_texts
     from galley.data.template import Template
+    from galley.plan import Plan
 
     tokenizer = models.tokenizer_for(models.resolve(recipe.model), lambda: all_texts(dataset.train), on_note=say)
-    limit = job.plan(recipe).batch.max_length_tokens
+    decided = job.plan(recipe)
+    assert isinstance(decided, Plan), "an agent has no tokens"
+    limit = decided.batch.max_length_tokens
     kind = methods.registry.get(recipe.method.name or methods.default_for(recipe.task))
     method = kind(kind.Config.model_validate(recipe.method.options))
     samples = method.encode(dataset.train, methods.Encoding(tokenizer, limit, dataset.statistics.labels, say))

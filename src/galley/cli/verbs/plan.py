@@ -5,9 +5,13 @@ from __future__ import annotations
 import errno
 from argparse import ArgumentParser, Namespace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from galley.base import GalleyError
 from galley.cli.verb import Verb, color, emit, json_argument, read_recipe, recipe_arguments, starting, width
+
+if TYPE_CHECKING:
+    from galley.plan.control import ControlPlan
 
 TOOLS = ("deepspeed", "accelerate", "torchtitan", "megatron", "llamafactory", "axolotl", "trl")
 """As in `galley.plan.emit`, which is only imported when it is used."""
@@ -25,9 +29,11 @@ def _run(args: Namespace) -> int:
     recipe = read_recipe(args)
     with starting():
         from galley import job
-        from galley.plan import explain
+        from galley.plan import Plan, explain
 
         decided = job.plan(recipe)
+    if not isinstance(decided, Plan):
+        return _control(args, decided)
     if args.why:
         from galley.plan.why import why
 
@@ -47,6 +53,16 @@ def _run(args: Namespace) -> int:
         emit(args, files, lambda: lines)
         return 0
     emit(args, decided.model_dump(mode="json"), lambda: explain(decided, width=width(), color=color()))
+    return 0
+
+
+def _control(args: Namespace, decided: ControlPlan) -> int:
+    """The page of an agent's plan; no other tool takes one."""
+    from galley.plan.control_page import explain_control
+
+    if args.emit or args.why:
+        raise GalleyError("usage", "--why and --emit are for plans of models, and this one is of an agent")
+    emit(args, decided.model_dump(mode="json"), lambda: explain_control(decided, width=width(), color=color()))
     return 0
 
 

@@ -53,7 +53,7 @@ def _native(settings: EnvironmentSettings) -> VectorEnv[Any, Any, Any] | None:
     if known is None or known.vector_entry_point is None or not str(known.vector_entry_point).startswith("gymnasium."):
         return None  # others keep their state where it cannot be read
     try:
-        return gymnasium.make_vec(  # type: ignore[no-any-return]
+        return gymnasium.make_vec(
             name,
             num_envs=settings.num_envs,
             vectorization_mode="vector_entry_point",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol
 
 if TYPE_CHECKING:
     import numpy as np
@@ -12,6 +12,8 @@ if TYPE_CHECKING:
     from galley.data.environments.layout import ActionLayout, ObservationLayout
 
     Array = np.ndarray[Any, Any]
+
+VectorKind = Literal["auto", "serial", "native", "processes"]
 
 
 class Episode(NamedTuple):
@@ -107,5 +109,5 @@ class EnvironmentSettings:
     kwargs: Mapping[str, Any] | None = None
     wrappers: Mapping[str, Mapping[str, Any]] | None = None
     observe: tuple[str, ...] = ()
-    vector: str = "auto"
+    vector: VectorKind = "auto"
     workers: int = 2

@@ -101,7 +101,7 @@ def _registered(name: str, options: dict[str, Any]) -> gymnasium.Env[Any, Any]:
         raise _missing(name, _extra_of(str(error))) from error
     except Exception as error:
         raise _failed(f"gym:{name}", error) from error
-    return made  # type: ignore[no-any-return]
+    return made
 
 
 def _extra_of(message: str) -> str:
@@ -149,4 +149,4 @@ def _factory(module_name: str, attribute: str, reference: str) -> Callable[..., 
     factory = getattr(module, attribute, None)
     if not callable(factory):
         raise GalleyError("data-not-found", f"{reference}: {module_name} has no function or class {attribute!r}")
-    return factory  # type: ignore[no-any-return]
+    return factory

@@ -82,7 +82,7 @@ class Serial:
         """What each environment's `action_masks()` says."""
         if not self._masks:
             return None
-        rows = [np.asarray(made.unwrapped.action_masks(), np.bool_) for made in self._environments]  # type: ignore[attr-defined]
+        rows = [np.asarray(made.unwrapped.action_masks(), np.bool_) for made in self._environments]
         masks = np.stack(rows).reshape(self.num_envs, -1)
         if masks.shape[1] != self.actions.num_choices:
             raise GalleyError(
