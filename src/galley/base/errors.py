@@ -61,6 +61,7 @@ ERROR_CODES: dict[str, ErrorCode] = {
     "plan-contradiction": ErrorCode(_INVALID, "two settings contradict each other"),
     "hardware-unknown": ErrorCode(_INVALID, "the hardware description is not understood"),
     # runs
+    "seed-failed": ErrorCode(Exit.FAILED, "one of several seeds could not be trained"),
     "run-exists": ErrorCode(_INVALID, "a run of this name exists and may not be overwritten"),
     "run-folder": ErrorCode(_INVALID, "the folder of runs cannot be written to"),
     "run-not-found": ErrorCode(_INVALID, "there is no such run"),

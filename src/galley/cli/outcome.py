@@ -11,6 +11,7 @@ from galley.cli.verb import color, emit, width
 
 if TYPE_CHECKING:
     from galley.runs import RunFolder
+    from galley.seeds import SeedsResult
 
 
 def show_outcome(args: Namespace, run: RunFolder) -> None:
@@ -20,6 +21,32 @@ def show_outcome(args: Namespace, run: RunFolder) -> None:
         verdict = run.read_result("verdict.json")
     facts = {"run": run.name, "folder": str(run.path), "status": run.status(), "verdict": verdict}
     emit(args, facts, lambda: _text(run, verdict))
+
+
+def show_seeds(args: Namespace, together: SeedsResult) -> None:
+    """Print the verdicts of several seeds together, and where they are."""
+    result = together.aggregate
+    facts = {
+        "folder": str(together.folder),
+        "runs": [run.name for run in together.runs],
+        "verdict": result.to_json() if result else None,
+    }
+
+    def text() -> str:
+        lines = []
+        if result is not None:
+            low, high = result.iqm_interval
+            lines += [
+                f"{len(result.scores)} seeds: {', '.join(f'{score:.4g}' for score in result.scores)}",
+                f"mean                {result.mean:.4g}  "
+                f"(95 % interval {result.mean_interval[0]:.4g} to {result.mean_interval[1]:.4g})",
+                f"interquartile mean  {result.iqm:.4g}  (95 % interval {low:.4g} to {high:.4g})",
+                f"base                {result.base:.4g}",
+                "",
+            ]
+        return "\n".join([*lines, f"picture  {together.folder / 'seeds.png'}", f"runs     {together.runs[0].path} ..."])
+
+    emit(args, facts, text)
 
 
 def _where(run: RunFolder) -> str:

@@ -98,9 +98,14 @@ def _draw(
     below.xaxis.set_major_locator(MaxNLocator(integer=True))
     below.ticklabel_format(axis="y", style="sci", scilimits=(0, 0))
     for axes in (top, below):
-        axes.spines[["top", "right"]].set_visible(False)
-        axes.spines[["left", "bottom"]].set_color(SOFT)
-        axes.tick_params(colors=INK, labelsize=8)
-        axes.grid(axis="y", color=SOFT, alpha=0.25, linewidth=0.6)
-        axes.margins(x=0.01)
+        tidy(axes)
     figure.savefig(path, metadata={"Software": None})
+
+
+def tidy(axes: Any) -> None:
+    """Take away what is not data: frames, dark ticks."""
+    axes.spines[["top", "right"]].set_visible(False)
+    axes.spines[["left", "bottom"]].set_color(SOFT)
+    axes.tick_params(colors=INK, labelsize=8)
+    axes.grid(axis="y", color=SOFT, alpha=0.25, linewidth=0.6)
+    axes.margins(x=0.01)

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 from galley.runs.folder import RunFolder
-from galley.runs.plot import ACCENT, GREEN, INK, SOFT, series, smooth
+from galley.runs.plot import ACCENT, GREEN, INK, SOFT, series, smooth, tidy
 
 
 def return_plot(run: RunFolder) -> Path | None:
@@ -61,13 +60,5 @@ def _draw(
     axes.set_xlabel("environment steps", color=INK)
     axes.xaxis.set_major_formatter(lambda step, _: f"{step / 1e6:g}M" if step >= 1e6 else f"{step / 1e3:g}k")
     axes.legend(frameon=False, loc="lower right", labelcolor=INK)
-    _tidy(axes)
+    tidy(axes)
     figure.savefig(path, metadata={"Software": None})
-
-
-def _tidy(axes: Any) -> None:
-    axes.spines[["top", "right"]].set_visible(False)
-    axes.spines[["left", "bottom"]].set_color(SOFT)
-    axes.tick_params(colors=INK, labelsize=8)
-    axes.grid(axis="y", color=SOFT, alpha=0.25, linewidth=0.6)
-    axes.margins(x=0.01)

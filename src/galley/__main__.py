@@ -1,0 +1,7 @@
+"""`python -m galley`."""
+
+import sys
+
+from galley.cli.main import main
+
+sys.exit(main())
