@@ -112,7 +112,7 @@ def test_the_loss_does_not_depend_on_how_a_batch_is_split(name: str) -> None:
                 sums, torch.autograd.grad(piece.total, parameters, allow_unused=True), strict=True
             ):
                 if gradient is not None:
-                    sum_ += gradient
+                    sum_.add_(gradient)
         assert denominator == whole.denominator
         assert total == pytest.approx(float(whole.total), rel=1e-5, abs=1e-6)
         for sum_, gradient in zip(sums, expected, strict=True):

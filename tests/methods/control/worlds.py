@@ -8,7 +8,7 @@ from typing import Any
 import gymnasium
 import numpy as np
 
-from galley.data.environments import EnvironmentSettings, Environments, open_environments
+from galley.data.environments import Environments, EnvironmentSettings, open_environments
 from galley.data.episodes import StoredEpisodes
 from galley.methods.control import registry
 from galley.methods.control.base import Agent, ControlMethod, World, WorldFacts
