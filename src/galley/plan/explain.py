@@ -23,7 +23,7 @@ def explain(plan: Plan, *, width: int, color: bool) -> str:
         width: columns of the terminal; at least 60 are used.
         color: whether to use ANSI colours.
     """
-    page = _Page(max(width, _NARROWEST), color)
+    page = Page(max(width, _NARROWEST), color)
     lines = [
         *_title(plan, page),
         *_decisions(plan, page),
@@ -37,7 +37,7 @@ def explain(plan: Plan, *, width: int, color: bool) -> str:
     return "\n".join(line.rstrip() for line in lines) + "\n"
 
 
-class _Page:
+class Page:
     """Width and colours."""
 
     def __init__(self, width: int, color: bool) -> None:
@@ -70,7 +70,7 @@ class _Page:
             yield " " * indent + self.paint(line, style)
 
 
-def _title(plan: Plan, page: _Page) -> Iterator[str]:
+def _title(plan: Plan, page: Page) -> Iterator[str]:
     devices = plan.hardware.num_devices * plan.hardware.num_nodes
     if plan.device == "cpu":
         place = f"{plan.threads} processor cores"
@@ -85,23 +85,23 @@ def _title(plan: Plan, page: _Page) -> Iterator[str]:
         yield page.paint(line, _DIM)
 
 
-def _decisions(plan: Plan, page: _Page) -> Iterator[str]:
+def _decisions(plan: Plan, page: Page) -> Iterator[str]:
     yield from page.heading("Decisions")
     for decision in plan.decisions:
         yield from page.fields(decision.key, decision.value + ("*" if decision.pinned else ""), decision.because)
-        yield from _unless(decision, page)
+        yield from unless(decision, page)
     if any(decision.pinned for decision in plan.decisions):
         yield page.paint("  * pinned by the recipe", _DIM)
 
 
-def _unless(decision: Decision, page: _Page) -> Iterator[str]:
+def unless(decision: Decision, page: Page) -> Iterator[str]:
     if decision.would_change_if:
         indent = 2 + _KEY + _VALUE
         for line in page.wrap(f"would change if {decision.would_change_if}", indent):
             yield " " * indent + page.paint(line, _DIM)
 
 
-def _memory(plan: Plan, page: _Page) -> Iterator[str]:
+def _memory(plan: Plan, page: Page) -> Iterator[str]:
     parts = plan.predicted.memory_parts
     if not parts:
         return
@@ -115,16 +115,16 @@ def _memory(plan: Plan, page: _Page) -> Iterator[str]:
     room = max(10, min(40, page.width - 2 - _KEY - _VALUE))
     largest = max(parts.values())
     for name, size in parts.items():
-        bar = _bar(size / largest, room) if size else ""
+        bar = bar_of(size / largest, room) if size else ""
         yield f"  {name:<{_KEY}}{format_bytes(size):>{_VALUE - 3}}   {page.paint(bar, _CYAN)}"
 
 
-def _bar(share: float, columns: int) -> str:
+def bar_of(share: float, columns: int) -> str:
     whole, part = divmod(round(share * columns * 8), 8)
     return ("█" * whole + _EIGHTHS[part].strip()) or "▏"
 
 
-def _step(plan: Plan, page: _Page) -> Iterator[str]:
+def _step(plan: Plan, page: Page) -> Iterator[str]:
     """Where the time of a step goes, on several devices."""
     cluster = plan.cluster
     if cluster is None:
@@ -136,11 +136,11 @@ def _step(plan: Plan, page: _Page) -> Iterator[str]:
     largest = max(cluster.time_parts.values())
     for name, seconds in cluster.time_parts.items():
         if seconds >= 0.001 * likely:
-            bar = page.paint(_bar(seconds / largest, room), _CYAN)
+            bar = page.paint(bar_of(seconds / largest, room), _CYAN)
             yield f"  {name:<{_KEY}}{f'{seconds:.3g} s':>{_VALUE - 3}}   {bar}"
 
 
-def _time(plan: Plan, page: _Page) -> Iterator[str]:
+def _time(plan: Plan, page: Page) -> Iterator[str]:
     yield from page.heading("Time and size")
     low, likely, high = plan.predicted.tokens_per_second
     unit = "tokens"
@@ -175,7 +175,7 @@ def _time(plan: Plan, page: _Page) -> Iterator[str]:
         yield from page.fields("disk", disk, "checkpoints that are kept, and the result")
 
 
-def _quality(plan: Plan, page: _Page) -> Iterator[str]:
+def _quality(plan: Plan, page: Page) -> Iterator[str]:
     """Defaults that change what is learned, whether or not anyone chose them."""
     optimizer, batch = plan.optimizer, plan.batch
     yield from page.heading("What shapes the result")
@@ -203,7 +203,7 @@ def _quality(plan: Plan, page: _Page) -> Iterator[str]:
     )
 
 
-def _alternatives(plan: Plan, page: _Page) -> Iterator[str]:
+def _alternatives(plan: Plan, page: Page) -> Iterator[str]:
     if not plan.alternatives:
         return
     yield from page.heading("What lost")
@@ -211,7 +211,7 @@ def _alternatives(plan: Plan, page: _Page) -> Iterator[str]:
         yield from page.fields(alternative.summary, "", alternative.lost_because, _DIM)
 
 
-def _warnings(plan: Plan, page: _Page) -> Iterator[str]:
+def _warnings(plan: Plan, page: Page) -> Iterator[str]:
     if not plan.warnings:
         return
     yield from page.heading("Look at this")

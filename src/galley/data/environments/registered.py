@@ -146,7 +146,7 @@ def _factory(module_name: str, attribute: str, reference: str) -> Callable[..., 
         ) from error
     except Exception as error:
         raise _failed(reference, error) from error
-    factory = getattr(module, attribute, None)
-    if not callable(factory):
+    factory: Callable[..., Any] | None = getattr(module, attribute, None)
+    if factory is None or not callable(factory):
         raise GalleyError("data-not-found", f"{reference}: {module_name} has no function or class {attribute!r}")
     return factory
