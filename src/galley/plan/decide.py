@@ -98,6 +98,7 @@ def decide(
         epochs=epochs,
         steps=steps,
         minutes=recipe.budget.minutes,
+        until=recipe.budget.until,
         evaluate_every=recipe.evaluate.every or max(1, math.ceil(steps / _EVALUATIONS)),
         evaluate_rows=_EVALUATE_ROWS[device_kind(device)],
         checkpoint_every=recipe.checkpoint.every or 0,
