@@ -1,0 +1,85 @@
+"""Play episodes and keep them."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Protocol
+
+import numpy as np
+
+from galley.data.episodes.stored import StoredEpisodes
+
+if TYPE_CHECKING:
+    from galley.data.environments import Environments, Step
+
+    Array = np.ndarray[Any, Any]
+
+
+class Chooses(Protocol):
+    """Whoever plays; the players of `methods.control.playing` are such."""
+
+    def begin(self, num_envs: int) -> None:
+        """New episodes in all copies."""
+
+    def act(self, observations: Array, masks: Array | None) -> Array:
+        """Actions for raw observations, [N] or [N, A]."""
+
+    def ended(self, over: Array) -> None:
+        """Copies whose episode ended, [N] bool."""
+
+
+def from_environment(environments: Environments, player: Chooses, episodes: int, *, seed: int) -> StoredEpisodes:
+    """Play and keep whole episodes, as many in every copy, so that short ones do not count more often.
+
+    Args:
+        environments: `episodes` should be a multiple of their number; else the last ones of the next multiple are
+            left out.
+        player: chooses the actions.
+        episodes: how many, at least one.
+        seed: of the environments.
+    """
+    number = environments.num_envs
+    wanted = -(-episodes // number)
+    running: list[list[tuple[Any, ...]]] = [[] for _ in range(number)]
+    done: list[list[list[tuple[Any, ...]]]] = [[] for _ in range(number)]
+    observations = environments.reset(seed)
+    player.begin(number)
+    while any(len(found) < wanted for found in done):
+        actions = player.act(observations, environments.action_masks())
+        step = environments.step(actions)
+        _keep(observations, actions, step, running, done)
+        over = step.terminated | step.truncated
+        if over.any():
+            player.ended(over)
+        observations = step.observations
+    whole = [done[copy][k] for k in range(wanted) for copy in range(number)][:episodes]
+    rows = [row for episode in whole for row in episode]
+    columns = [np.stack([np.asarray(row[column]) for row in rows]) for column in range(6)]
+    return StoredEpisodes(environments.observations, environments.actions, *columns)
+
+
+def _keep(
+    observations: Array,
+    actions: Array,
+    step: Step,
+    running: list[list[tuple[Any, ...]]],
+    done: list[list[list[tuple[Any, ...]]]],
+) -> None:
+    successors = step.successors
+    for copy, rows in enumerate(running):
+        if step.idle is not None and step.idle[copy]:
+            continue
+        terminated = bool(step.terminated[copy])
+        truncated = bool(step.truncated[copy]) and not terminated
+        rows.append(
+            (
+                observations[copy].copy(),
+                np.array(actions[copy]),
+                step.rewards[copy],
+                successors[copy].copy(),
+                terminated,
+                truncated,
+            )
+        )
+        if terminated or truncated:
+            done[copy].append(rows.copy())
+            rows.clear()
