@@ -3,10 +3,10 @@
     python benchmarks/control_truth.py PUBLISHED.csv [--seeds 5] [--only sac-pendulum] [--runs DIR] [--json]
 
 Columns of the CSV: algo, env_id, mean_reward, std_reward, n_timesteps, eval_episodes, n_seeds. A row is trained by
-`recipes/control/ALGO-ENV.yaml` where that exists, and with the method's default settings elsewhere. Each seed trains the
-row's number of steps; its result (the best of its evaluations) then plays 100 episodes by which nothing was chosen. A row
-passes when the mean over seeds is at least the published mean minus two of its standard errors. Rows of LunarLander-v2 are
-compared with v3, which Gymnasium has in its place: the same world with a corrected wind.
+`recipes/control/ALGO-ENV.yaml` where that exists, and with the method's default settings elsewhere. Each seed trains
+the row's number of steps; its result (the best of its evaluations) then plays 100 episodes by which nothing was
+chosen. A row passes when the mean over seeds is at least the published mean minus two of its standard errors. Rows of
+LunarLander-v2 are compared with v3, which Gymnasium has in its place: the same world with a corrected wind.
 
 `mountaincar-must-fail` is a control: PPO with its default settings does not solve MountainCar-v0, and should not.
 Interrupted, the same command continues.
