@@ -46,7 +46,7 @@ def test_a_run_holds_what_it_was_given(tmp_path: Path) -> None:
     again = RunFolder.open(tmp_path / "runs" / "faq")
     assert again == run
     assert (again.recipe(), again.plan(), again.manifest()) == ("task: chat\n", {"steps": 20}, {"seed": 0})
-    assert (again.name, again.status(), again.last_metrics(), list(again.events())) == ("faq", "new", {}, [])
+    assert (again.name, again.status(), again.newest_metrics(), list(again.events())) == ("faq", "new", {}, [])
     assert {p.name for p in run.path.iterdir()} == {
         "recipe.yaml",
         "plan.json",
@@ -220,7 +220,7 @@ def test_a_thousand_runs_are_listed_in_a_second(tmp_path: Path) -> None:
         (folder / "metrics.jsonl").write_text('{"step": 1, "loss": 2.0}\n' * 200)
         (folder / ".lock").touch()
     started = time.process_time()
-    facts = [(run.name, run.status(), run.last_metrics()["loss"]) for run in list_runs(tmp_path)]
+    facts = [(run.name, run.status(), run.newest_metrics()["loss"]) for run in list_runs(tmp_path)]
     assert time.process_time() - started < 1.0
     assert facts[0] == ("run-0000", "interrupted", 2.0)
     assert len(facts) == 1000

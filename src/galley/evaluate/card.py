@@ -102,7 +102,7 @@ def _verdict(verdict: Verdict | None) -> Iterator[str]:
 
 
 def _training(run: FinishedRun) -> Iterator[str]:
-    plan, optimizer, last = run.plan, run.plan.optimizer, run.folder.last_metrics()
+    plan, optimizer, last = run.plan, run.plan.optimizer, run.folder.newest_metrics()
     yield "## Training"
     yield ""
     if (run.folder.result / "loss.png").is_file():

@@ -28,7 +28,7 @@ def _lines(folder: RunFolder, asked: Recipe, decided: ControlPlan, verdict: Verd
     yield verdict.sentence if verdict is not None else "It was not judged by playing."
     if (folder.result / "returns.png").is_file():
         yield from ("", "![return over the steps](returns.png)")
-    last = folder.last_metrics()
+    last = folder.newest_metrics()
     yield from ("", "## Training", "", "| | |", "|---|---|")
     yield f"| environment steps | {int(last.get('step', 0)):,} |"
     yield f"| updates | {int(last.get('updates', 0)):,} |"

@@ -18,7 +18,7 @@ from galley.base import GalleyError
 from galley.runs import lock
 from galley.runs.atomic import disk_full_is_an_error, fsync_folder, read_json, write_bytes, write_json
 from galley.runs.checkpoints import Checkpoints
-from galley.runs.stream import JsonLines, last_line, newest, read_lines
+from galley.runs.stream import JsonLines, newest, read_lines
 
 Status = Literal["new", "running", "interrupted", "failed", "done"]
 
@@ -200,7 +200,7 @@ class RunFolder:
 
     def is_blank(self) -> bool:
         """Whether no step was done, so that nothing is lost with the run."""
-        return self.checkpoints.last() is None and not self.last_metrics()
+        return self.checkpoints.last() is None and not self.newest_metrics()
 
     def discard(self) -> None:
         """Remove the run.
@@ -220,10 +220,6 @@ class RunFolder:
     def metrics(self) -> Iterator[dict[str, Any]]:
         """The lines of metrics.jsonl: `step`, `tokens`, `seconds`, `loss`, `held_out_loss`, ..."""
         return read_lines(self.metrics_path)
-
-    def last_metrics(self) -> dict[str, Any]:
-        """The newest line of metrics.jsonl, or an empty mapping."""
-        return last_line(self.metrics_path) or {}
 
     def newest_metrics(self) -> dict[str, Any]:
         """The newest value of each name in the last lines of metrics.jsonl."""

@@ -98,12 +98,6 @@ def read_lines(path: Path) -> Iterator[dict[str, Any]]:
             yield record
 
 
-def last_line(path: Path) -> dict[str, Any] | None:
-    """The last whole object, read from the end of the file; None when there is none."""
-    lines = _last_lines(path)
-    return _parse(lines[-1]) if lines else None
-
-
 def newest(path: Path) -> dict[str, Any]:
     """The newest value of each name in the last lines of the file."""
     found: dict[str, Any] = {}
