@@ -90,10 +90,10 @@ class ReturnScale:
         self.clip = clip
         self._returns = np.zeros(num_envs, np.float64)
 
-    def __call__(self, rewards: Array, over: Array) -> Array:
-        """Scaled rewards, [N] float32; `over` marks copies whose episode ended."""
+    def __call__(self, rewards: Array, over: Array, idle: Array | None = None) -> Array:
+        """Scaled rewards, [N] float32; `over` marks copies whose episode ended, `idle` those that did not play."""
         self._returns = self._returns * self.gamma + rewards
-        self.moments.update(self._returns[:, None])
+        self.moments.update(self._returns[:, None] if idle is None else self._returns[~idle, None])
         self._returns[over] = 0.0
         scaled = rewards / np.sqrt(self.moments.variance[0] + 1e-8)
         clipped: Array = np.clip(scaled, -self.clip, self.clip).astype(np.float32)
