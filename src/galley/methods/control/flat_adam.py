@@ -72,6 +72,8 @@ class FlatAdam:
     def step(self, learning_rate: float) -> None:
         """Move the parameters once."""
         self._count += 1
+        # The means of a unit that died shrink into denormal numbers, on which a processor is five times slower.
+        torch.set_flush_denormal(True)
         torch._fused_adam_(
             [self._flat.data],
             [self._flat.gradient],
@@ -87,6 +89,7 @@ class FlatAdam:
             amsgrad=False,
             maximize=False,
         )
+        torch.set_flush_denormal(False)
 
     def state(self) -> dict[str, Any]:
         """For a checkpoint; the parameters belong to somebody else."""
