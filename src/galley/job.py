@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from galley import data, lifecycle, methods, models, recipe, runs
 from galley.base import GalleyError
 from galley.base.observer import Observer, SilentObserver
+from galley.engines.group import ALONE, Group, join
 from galley.manifest import check_manifest, manifest
 from galley.plan import decide, resolve
 from galley.plan.experience import measured, recall, remember
@@ -80,6 +81,9 @@ def train(
         from galley.acting import train_control
 
         return train_control(asked, runs_root=runs_root, resume=resume, observer=observer)
+    group = join()
+    if not group.is_first:
+        return _follow(asked, group)
     log = runs.EventLog(observer or SilentObserver())
     unfinished = lifecycle.find_unfinished(asked, runs_root, resume)
     inputs = _read(asked, log)
@@ -94,7 +98,18 @@ def train(
     with folder.lock(), lifecycle.status(folder):
         log.attach(folder)
         check_manifest(folder, inputs.dataset, inputs.tokenizer)
-        _train_and_judge(inputs, decided, train_rows, held_out, folder)
+        group.share(str(folder.path))
+        _train_and_judge(inputs, decided, train_rows, held_out, folder, group)
+    return folder
+
+
+def _follow(asked: Recipe, group: Group) -> RunFolder:
+    """Train beside the first process, which has made the run, and leave everything else to it."""
+    folder = runs.RunFolder.open(Path(group.share(None)))
+    inputs = _read(asked, runs.EventLog(SilentObserver()))
+    decided = Plan.model_validate(folder.plan())
+    train_rows, held_out = inputs.encode(decided.batch.max_length_tokens)
+    _train(inputs, decided, train_rows, held_out, folder, group)
     return folder
 
 
@@ -142,7 +157,7 @@ def extend(folder: RunFolder, overrides: Sequence[str], *, observer: Observer | 
         check_manifest(folder, inputs.dataset, inputs.tokenizer)
         folder.rewrite(recipe=recipe.dump(asked), plan=decided.model_dump(mode="json"))
         log.note("extended", f"from {before.steps} to {decided.steps} steps")
-        _train_and_judge(inputs, decided, train_rows, held_out, folder)
+        _train_and_judge(inputs, decided, train_rows, held_out, folder, ALONE)
     return folder
 
 
@@ -214,12 +229,12 @@ def _check_scorer(asked: Recipe, dataset: data.Dataset) -> None:
 
 
 def _train_and_judge(
-    inputs: _Inputs, decided: Plan, train_rows: Samples, held_out: Samples | None, folder: RunFolder
+    inputs: _Inputs, decided: Plan, train_rows: Samples, held_out: Samples | None, folder: RunFolder, group: Group
 ) -> None:
     """Train and save; then, with the trained model out of memory, prove the result and compare it with the base."""
     from galley import evaluate
 
-    trained = _train(inputs, decided, train_rows, held_out, folder)
+    trained = _train(inputs, decided, train_rows, held_out, folder, group)
     gc.collect()
     runs.loss_plot(folder)
     if learned := measured(decided, inputs.spec.family, inputs.spec.num_parameters, folder.metrics()):
@@ -228,7 +243,7 @@ def _train_and_judge(
 
 
 def _train(
-    inputs: _Inputs, decided: Plan, train_rows: Samples, held_out: Samples | None, folder: RunFolder
+    inputs: _Inputs, decided: Plan, train_rows: Samples, held_out: Samples | None, folder: RunFolder, group: Group
 ) -> TrainedOutputs | None:
     """Place the model, run the loop, save the best weights; give what the trained model answers, while it is here."""
     from galley import engines, evaluate
@@ -239,17 +254,19 @@ def _train(
     asked, log = inputs.asked, inputs.log
     log.phase("load model")
     model = inputs.method.build(inputs.spec, settings(decided, inputs, train_rows), log.note)
-    engine = engines.registry.get(decided.engine)()
-    engine.setup(decided, model)
-    journal = runs.Journal(folder, log, sinks=asked.checkpoint.sinks)
+    engine = engines.registry.get("mesh" if group.size > 1 else decided.engine)()
+    engine.setup(decided.model_copy(update={"threads": max(1, decided.threads // group.size)}), model)
+    journal = runs.Journal(folder, log, sinks=asked.checkpoint.sinks, writes=group.is_first)
     with interruptible() as should_stop:
-        learner = RowLearner(decided, inputs.method, model, engine, train_rows, held_out)
-        work = Training(decided, learner, journal, keep=asked.checkpoint.keep, should_stop=should_stop)
+        learner = RowLearner(decided, inputs.method, model, engine, train_rows, held_out, group=group)
+        work = Training(decided, learner, journal, keep=asked.checkpoint.keep, should_stop=should_stop, group=group)
         try:
             stopped = work.run()
             lifecycle.say_stopped(stopped, work)
             work.load_best()
             model.release()
+            if not group.is_first:
+                return None
             _save(model, decided, inputs, folder)
             return evaluate.record(model.module, inputs.tokenizer, inputs.dataset.held_out, device=decided.device)
         finally:

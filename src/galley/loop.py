@@ -10,6 +10,7 @@ from typing import Literal, Protocol
 
 from galley import checkpoint
 from galley.base import GalleyError
+from galley.engines.group import ALONE, Group
 from galley.learners.base import Evaluation, Learner, Position
 from galley.runs import Checkpoint, Checkpoints
 from galley.runs.journal import Journal
@@ -53,6 +54,7 @@ class Training:
         journal: takes metrics and events; its folder takes checkpoints.
         keep: recent checkpoints that stay.
         should_stop: asked after every step; true saves and stops (Ctrl-C).
+        group: processes that train together; they decide together, and the first one saves.
     """
 
     plan: Schedule
@@ -60,6 +62,7 @@ class Training:
     journal: Journal
     keep: int = 2
     should_stop: Callable[[], bool] = lambda: False
+    group: Group = ALONE
     at: Position = field(default_factory=Position)
     reached: bool = False
 
@@ -78,7 +81,7 @@ class Training:
             self._take_step()
             if _passed(before, self.at.step, self.plan.evaluate_every):
                 self._evaluate()
-            if self._checkpoint_is_due(before):
+            if self.group.any(self._checkpoint_is_due(before)):
                 self._save()
         if stopped != "interrupted":
             self._evaluate()
@@ -92,17 +95,21 @@ class Training:
             return "until"
         if self.plan.minutes is not None and self.at.seconds >= self.plan.minutes * 60:
             return "minutes"
-        return "interrupted" if self.should_stop() else None
+        return "interrupted" if self.group.any(self.should_stop()) else None
 
     def _take_step(self) -> None:
         started = time.monotonic()
         took = self.learner.step(self.at)
         self.at.step += took.steps
         self.at.tokens += took.tokens
-        self.at.seconds += time.monotonic() - started
+        self.at.seconds += self._agreed(time.monotonic() - started)
         for kind, message in took.notes:
             self.journal.note(kind, message)
         self._log(took.facts, done=took.steps)
+
+    def _agreed(self, seconds: float) -> float:
+        """A time that all processes take for true, where the schedule or the end hangs on it."""
+        return seconds if self.plan.minutes is None else self.group.sum([seconds])[0] / self.group.size
 
     def _evaluate(self) -> None:
         """A new best one is saved and pinned as best."""
@@ -134,19 +141,24 @@ class Training:
     def _save(self, *, best: bool = False) -> None:
         if self.saved_step == self.at.step and not best:
             return
-        if not self.learner.is_finite():
+        if self.group.any(not self.learner.is_finite()):
             raise GalleyError(
                 "loss-not-finite",
                 f"the weights are no longer numbers at step {self.at.step}; they are not saved",
                 hint="lower the learning rate; earlier checkpoints and the best one are intact",
             )
         state = {"position": asdict(self.at), "reached": self.reached, "learner": self.learner.state()}
-        self._checkpoints.save(self.at.step, partial(checkpoint.save, state=state), keep=self.keep, best=best)
+        if self.group.is_first:
+            self._checkpoints.save(self.at.step, partial(checkpoint.save, state=state), keep=self.keep, best=best)
+        self.group.wait()
         self.saved_at, self.saved_step = time.monotonic(), self.at.step
 
     def _resume(self) -> None:
         """Continue from the newest intact checkpoint, if there is one; later metrics are cut, to be written again."""
-        found = self._checkpoints.recover(self.journal.note)
+        found = self._checkpoints.recover(self.journal.note) if self.group.is_first else None
+        self.group.wait()
+        if not self.group.is_first:
+            found = self._checkpoints.last()
         if found is not None:
             self._restore(found)
             self.journal.note("resumed", f"continues after step {self.at.step} of {self.plan.steps}")

@@ -74,6 +74,7 @@ ERROR_CODES: dict[str, ErrorCode] = {
     # training
     "loss-not-finite": ErrorCode(Exit.FAILED, "the loss or a gradient became NaN or infinite"),
     "out-of-memory": ErrorCode(Exit.DOES_NOT_FIT, "memory ran out even at the smallest micro-batch"),
+    "process-failed": ErrorCode(Exit.FAILED, "one of the processes of a job died or failed"),
     "interrupted": ErrorCode(Exit.INTERRUPTED, "the training was interrupted and saved"),
     "below-quality": ErrorCode(Exit.BELOW_QUALITY, "the result is below the quality that the recipe demands"),
     # generation

@@ -12,6 +12,8 @@ if TYPE_CHECKING:
     import torch
     from torch import Tensor, nn
 
+    from galley.engines.group import Group
+
 
 class MasterOptimizer:
     """An optimiser whose state and arithmetic are float32 whatever the weights are.
@@ -41,6 +43,20 @@ class MasterOptimizer:
             else:
                 master.grad += weight.grad
             weight.grad = None
+
+    def sum_over(self, group: Group) -> None:
+        """Sum gradients over processes. Where one has none, such as one without rows in this step, it adds nothing."""
+        if group.size == 1:
+            return
+        import torch
+
+        reached = group.sum([float(master.grad is not None) for master in self.masters.values()])
+        grads = []
+        for master, processes in zip(self.masters.values(), reached, strict=True):
+            if processes:
+                master.grad = torch.zeros_like(master) if master.grad is None else master.grad
+                grads.append(master.grad)
+        group.sum_tensors(grads)
 
     def without_gradient(self) -> tuple[str, ...]:
         """Names of trainable tensors that no loss reaches."""

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import lazy_loader
 
 from galley.engines.base import LossFn, OutOfMemoryError, StepResult
+from galley.engines.group import ALONE, Group
 from galley.engines.optimizer import MasterOptimizer
 
 if TYPE_CHECKING:
@@ -24,7 +25,14 @@ else:
 
 
 class Single:
-    """One process, one device, float32 masters, gradients summed over micro-batches and divided once."""
+    """One process, one device, float32 masters, gradients summed over micro-batches and divided once.
+
+    Args:
+        group: processes that hold the same model and other micro-batches of each step; sums then go over all of them.
+    """
+
+    def __init__(self, group: Group = ALONE) -> None:
+        self.group = group
 
     def setup(self, plan: Plan, model: Model) -> None:
         """Move the model to `plan.device` and make the optimiser."""
@@ -33,20 +41,16 @@ class Single:
         self.module = model.module
         self.module.to(self.device)
         self.module.train()
-        torch.manual_seed(plan.seed)  # of dropout; weights were drawn from seeds of their own
+        torch.manual_seed(plan.seed + self.group.rank)  # of dropout; weights were drawn from seeds of their own
         self.optimizer = MasterOptimizer(self.module, plan.optimizer)
 
     def step(self, loss: LossFn, batches: Sequence[Batch], learning_rate: float) -> StepResult:
         """One optimiser step over the micro-batches."""
         if not self.module.training:
             self.module.train()
-        sums = _Sums()
-        with self._undo_on_exhaustion():
-            for batch in batches:
-                part = loss(batch.to(self.device))
-                part.total.backward()  # type: ignore[no-untyped-call]
-                self.optimizer.collect()
-                sums.add(part.total, part.denominator, part.metrics, batch)
+        sums = self._learn_from(loss, batches)
+        sums.over(self.group)
+        self.optimizer.sum_over(self.group)
         untrained = self.optimizer.without_gradient()
         if sums.is_finite:
             norm, applied = self.optimizer.finish(sums.denominator, learning_rate)
@@ -54,6 +58,25 @@ class Single:
             norm, applied = float("nan"), False
             self.optimizer.clear()
         return sums.result(grad_norm=norm, applied=applied, untrained=untrained)
+
+    def _learn_from(self, loss: LossFn, batches: Sequence[Batch]) -> _Sums:
+        """Gradients of this process's micro-batches. Where memory runs out in one process, all take the step back."""
+        sums, exhausted = _Sums(), None
+        random = self._random_state()
+        try:
+            with self._undo_on_exhaustion():
+                for batch in batches:
+                    part = loss(batch.to(self.device))
+                    part.total.backward()  # type: ignore[no-untyped-call]
+                    self.optimizer.collect()
+                    sums.add(part.total, part.denominator, part.metrics, batch)
+        except OutOfMemoryError as error:
+            exhausted = error
+        if self.group.any(exhausted is not None):
+            self.optimizer.clear()
+            self._set_random_state(random)
+            raise exhausted or OutOfMemoryError("in another process")
+        return sums
 
     def evaluate(self, loss: LossFn, batches: Sequence[Batch]) -> StepResult:
         """The same sums without gradients and without dropout."""
@@ -63,6 +86,7 @@ class Single:
             for batch in batches:
                 part = loss(batch.to(self.device))
                 sums.add(part.total, part.denominator, part.metrics, batch)
+        sums.over(self.group)
         return sums.result(grad_norm=0.0, applied=False)
 
     def state(self) -> dict[str, Any]:
@@ -110,8 +134,7 @@ class Single:
 
     @contextmanager
     def _undo_on_exhaustion(self) -> Iterator[None]:
-        """Turn any way of running out of memory into OutOfMemoryError, with nothing of the step left behind."""
-        random = self._random_state()
+        """Turn any way of running out of memory into OutOfMemoryError, with no gradient left behind."""
         try:
             yield
         except (MemoryError, RuntimeError) as error:
@@ -122,7 +145,6 @@ class Single:
             return
         # Outside the handler: the exception's traceback would keep the activations alive.
         self.optimizer.clear()
-        self._set_random_state(random)
         if self.device.type == "cuda":
             torch.cuda.empty_cache()
         raise OutOfMemoryError(message)
@@ -148,6 +170,15 @@ class _Sums:
         for name, (value, count) in metrics.items():
             before = self.metrics[name]
             self.metrics[name] = (before[0] + value, before[1] + count)
+
+    def over(self, group: Group) -> None:
+        """Add what the other processes have."""
+        if group.size == 1:
+            return
+        sums = group.sum([self.total, self.denominator, self.num_tokens, self.num_rows])
+        self.total = sums[0]
+        self.denominator, self.num_tokens, self.num_rows = (round(number) for number in sums[1:])
+        self.metrics = group.sum_named(self.metrics)
 
     @property
     def is_finite(self) -> bool:

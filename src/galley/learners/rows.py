@@ -12,6 +12,7 @@ from galley.base import GalleyError
 from galley.data.order import step_rows
 from galley.data.packing import split_rows
 from galley.engines.base import Engine, OutOfMemoryError, StepResult
+from galley.engines.group import ALONE, Group
 from galley.engines.schedule import learning_rate
 from galley.guard import Guard
 from galley.learners.base import Evaluation, Position, Took
@@ -29,15 +30,25 @@ class RowLearner:
         plan: decides batches, schedule and rates.
         method, model, engine: how to learn, what, and where. The engine is set up.
         train, held_out: encoded rows.
+        group: processes that share each step: its micro-batches are dealt out to them.
     """
 
     score_name = "held-out loss"
     score_sign = -1.0
 
     def __init__(
-        self, plan: Plan, method: Method, model: Any, engine: Engine, train: Samples, held_out: Samples | None
+        self,
+        plan: Plan,
+        method: Method,
+        model: Any,
+        engine: Engine,
+        train: Samples,
+        held_out: Samples | None,
+        *,
+        group: Group = ALONE,
     ) -> None:
         self.plan, self.method, self.model, self.engine = plan, method, model, engine
+        self.group = group
         self.train, self.held_out = train, held_out
         self.loss = partial(method.loss, model)
         self.guard = Guard()
@@ -81,8 +92,11 @@ class RowLearner:
         return learning_rate(min(step, self.plan.steps - 1), self.plan.steps, self.plan.optimizer)
 
     def _batches(self, samples: Samples, rows: Iterable[int]) -> list[Any]:
-        parts = split_rows(samples.lengths, list(rows), max_rows=self.max_rows, max_tokens=self.max_tokens)
-        return [self.method.batch(samples, part) for part in parts]
+        """This process's micro-batches. All processes make the same list, and take turns in it."""
+        chosen = list(rows)
+        most = min(self.max_rows, -(-len(chosen) // self.group.size))
+        parts = split_rows(samples.lengths, chosen, max_rows=most, max_tokens=self.max_tokens)
+        return [self.method.batch(samples, part) for part in parts[self.group.rank :: self.group.size]]
 
     def _halve_micro_batch(self, error: OutOfMemoryError) -> tuple[str, str]:
         """The same rows in smaller pieces: the global batch, and so the update, stay what they were."""

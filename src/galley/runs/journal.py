@@ -17,10 +17,14 @@ class Journal:
         folder: the run folder; the caller holds its lock.
         observer: is told of notes and progress; an `EventLog` keeps the notes.
         sinks: names of more places for the metrics.
+        writes: false in all but one of several processes, which only listen.
     """
 
-    def __init__(self, folder: RunFolder, observer: Observer, *, sinks: Iterable[str] = ()) -> None:
+    def __init__(
+        self, folder: RunFolder, observer: Observer, *, sinks: Iterable[str] = (), writes: bool = True
+    ) -> None:
         self.folder = folder
+        self._writes = writes
         self.observer = observer
         self._sink_names = tuple(sinks)
         self._metrics: JsonLines | None = None
@@ -28,6 +32,8 @@ class Journal:
 
     def begin(self, step: int) -> None:
         """Cut metrics that a killed training wrote after `step`, for they come again, and open the sinks."""
+        if not self._writes:
+            return
         self._metrics = self.folder.open_metrics()
         self._metrics.truncate_after(step)
         self._sinks = Sinks(self._sink_names, self.folder.path, first_step=step, note=self.note)
@@ -40,6 +46,8 @@ class Journal:
             facts: the values to show and keep.
             done: steps to advance the progress by.
         """
+        if not self._writes:
+            return
         assert self._metrics is not None
         assert self._sinks is not None
         line = {**position, **facts}

@@ -1,0 +1,1 @@
+"""Ways to start the processes of one job."""
