@@ -8,6 +8,7 @@ from galley.data.dataset import DataStatistics
 from galley.data.samples import EncodeReport
 from galley.models.spec import ModelSpec
 from galley.plan import Hardware, Plan, decide, parse
+from galley.plan.cluster import over_devices, without_limit
 from galley.recipe.schema import Recipe
 
 GIB = 2**30
@@ -140,6 +141,13 @@ def plan(
     asked = asked or recipe()
     kind = {"complete": "document", "classify": "labelled"}.get(asked.task, "conversation")
     return decide(asked, spec, data or statistics(example_kind=kind), hardware, **counts)
+
+
+def laid_out(hardware: str, spec: ModelSpec = LLAMA_8B, **sections: Any) -> Plan:
+    """A plan for several devices, with the sections of the recipe."""
+    asked, place = recipe(**sections), parse(hardware)
+    made = decide(asked, spec, statistics(), without_limit(place), counted=counted())
+    return over_devices(made, asked, spec, place)
 
 
 def decision(made: Plan, key: str) -> str:

@@ -4,22 +4,14 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
-from typing import Any
 
 import pytest
 
 from galley.base import GalleyError
-from galley.plan import Plan, decide, explain, parse
-from galley.plan.cluster import over_devices, without_limit
+from galley.plan import Plan, explain
 from galley.plan.emit import emit
 from galley.plan.why import why
-from plan.cases import LLAMA_8B, SMOLLM, counted, recipe, statistics
-
-
-def laid_out(hardware: str, spec: Any = LLAMA_8B, **sections: Any) -> Plan:
-    asked, place = recipe(**sections), parse(hardware)
-    made = decide(asked, spec, statistics(), without_limit(place), counted=counted())
-    return over_devices(made, asked, spec, place)
+from plan.cases import LLAMA_8B, SMOLLM, laid_out
 
 
 def test_all_devices_are_used_and_the_batch_is_kept() -> None:
@@ -50,7 +42,9 @@ def test_the_page_shows_layout_parts_of_a_step_and_what_lost() -> None:
         assert words in page
     assert made.alternatives
     assert all(alternative.lost_because in " ".join(page.split()) for alternative in made.alternatives)
-    assert why(made, "layout").startswith("layout: full, bf16")
+    assert why(made, "layout").startswith("layout: ")
+    for key in ("zero", "micro_batch", "checkpointing", "by phase"):
+        assert key in page
     assert Plan.model_validate(made.model_dump(mode="json")) == made
 
 
@@ -87,3 +81,44 @@ def test_what_fits_nowhere_says_what_would() -> None:
         laid_out("2x t4, 16gb", override={"tuning": "full"})
     assert caught.value.code == "plan-does-not-fit"
     assert caught.value.hint
+
+
+def test_each_phase_needs_its_part_and_the_fullest_is_the_peak() -> None:
+    made = laid_out("8x h100-80g", override={"tuning": "full"})
+    phases, parts = made.predicted.memory_phases, made.predicted.memory_parts
+    assert {*phases} == {"load", "step", "update", "evaluation", "save"}
+    assert max(phases.values()) == phases["step"] == pytest.approx(made.predicted.memory_bytes[1], rel=1e-6)
+    assert phases["load"] < phases["update"] < phases["step"]
+    kept = sum(parts[name] for name in ("weights", "gradients", "optimizer"))
+    assert phases["save"] == pytest.approx(kept, rel=0.1)
+    json = made.model_dump(mode="json")
+    assert json["predicted"]["memory_phases"] == phases
+
+
+def test_a_price_gives_the_cost_of_the_hours() -> None:
+    made = laid_out("8x h100-80g", override={"tuning": "full"}, budget={"price_per_hour": 18.0})
+    assert made.predicted.cost is not None
+    hours = made.predicted.seconds[1] / 3600
+    assert made.predicted.cost[1] == pytest.approx(18.0 * hours)
+    assert made.model_dump(mode="json")["predicted"]["cost"][1] == pytest.approx(18.0 * hours)
+    assert "at 18 an hour" in " ".join(explain(made, width=100, color=False).split())
+    assert laid_out("8x h100-80g", override={"tuning": "full"}).predicted.cost is None
+
+
+def test_the_clock_cuts_time_cost_and_energy() -> None:
+    free = laid_out("8x h100-80g", override={"tuning": "full"}, budget={"epochs": 500, "price_per_hour": 60})
+    cut = laid_out(
+        "8x h100-80g", override={"tuning": "full"}, budget={"epochs": 500, "price_per_hour": 60, "minutes": 5}
+    )
+    assert free.predicted.seconds[1] > 300
+    assert cut.predicted.seconds[1] == 300
+    assert cut.predicted.cost is not None
+    assert cut.predicted.cost[1] == pytest.approx(5.0)
+    assert cut.cluster is not None
+    assert cut.cluster.kilowatt_hours == pytest.approx(8 * cut.hardware.watts * 300 / 3.6e6)
+
+
+def test_random_weights_are_never_given_adapters() -> None:
+    made = laid_out("2x t4-16g", replace(LLAMA_8B, source="random"))
+    assert made.cluster is not None
+    assert (made.tuning, made.adapter, made.cluster.offload_optimizer) == ("full", None, True)

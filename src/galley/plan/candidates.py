@@ -33,6 +33,7 @@ class Pins:
         recompute: what is computed again.
         offload_optimizer, offload_parameters: to the host.
         micro_batch: rows that a copy of the model computes at once.
+        micro_batch_tokens: tokens of these, at most.
     """
 
     tuning: Tuning | None = None
@@ -49,6 +50,7 @@ class Pins:
     offload_optimizer: bool | None = None
     offload_parameters: bool | None = None
     micro_batch: int | None = None
+    micro_batch_tokens: int | None = None
 
 
 @cache
@@ -119,10 +121,14 @@ def virtuals(a: Architecture, layout: Layout, micro_batches: int, pins: Pins) ->
 def micro_batches(workload: Workload, layout: Layout, pins: Pins) -> tuple[int, ...]:
     """Rows at once, ascending: each divides what a copy has to do, so that accumulation is whole."""
     rows = workload.global_batch // layout.data
+    useful = _USEFUL_TOKENS * layout.context
+    most = max(1, min(useful, pins.micro_batch_tokens or useful) // workload.sequence)
+    found = tuple(d for d in divisors(rows) if d <= most)
     if pins.micro_batch is not None:
-        return (pins.micro_batch,) if rows % pins.micro_batch == 0 else ()
-    most = max(1, _USEFUL_TOKENS * layout.context // workload.sequence)
-    return tuple(d for d in divisors(rows) if d <= most)
+        found = (pins.micro_batch,) if rows % pins.micro_batch == 0 else ()
+    if (pins.virtual or 1) > 1:  # an interleaved schedule needs whole rounds
+        found = tuple(d for d in found if rows // d % layout.pipeline == 0)
+    return found
 
 
 def recomputes(workload: Workload, pins: Pins) -> tuple[Recompute, ...]:
@@ -172,6 +178,8 @@ def _tensors(a: Architecture, hardware: Hardware, pins: Pins) -> Iterator[int]:
 
 def _pipelines(a: Architecture, devices: int, pins: Pins) -> Iterator[int]:
     for pipeline in divisors(devices) if pins.pipeline is None else (pins.pipeline,):
+        if (pins.virtual or 1) > 1 and (pipeline == 1 or a.layers < pipeline * (pins.virtual or 1)):
+            continue
         if devices % pipeline == 0 and (pins.pipeline is not None or _even_enough(a.layers, pipeline)):
             yield pipeline
 

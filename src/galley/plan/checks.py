@@ -99,8 +99,9 @@ def _contradictions(case: Case) -> list[tuple[str, str]]:
                 f"use at most {spec.max_positions}",
             )
         )
-    if any(size > 1 for size in pins.parallel.values()):
-        found.append((f"override.parallel: {pins.parallel}, but the engine `single` uses one device", "leave it out"))
+    alone = "there is one device" if hardware.world == 1 else f"a model of kind {spec.kind} is trained on one device"
+    if any(size > 1 for size in pins.parallel.values()) and (hardware.world == 1 or spec.kind != "decoder"):
+        found.append((f"override.parallel: {pins.parallel}, but {alone}", "leave it out"))
     if recipe.evaluate.demand is not None and case.statistics.held_out_rows == 0:
         found.append(
             ("evaluate.demand needs held-out rows, and there are none", "set evaluate.held_out, or add more rows")

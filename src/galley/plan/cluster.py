@@ -6,11 +6,14 @@ import math
 from dataclasses import replace
 
 from galley.models.spec import ModelSpec
-from galley.plan.candidates import Pins
+from galley.plan.architecture import Architecture
 from galley.plan.families import CHECKED, architecture_of
-from galley.plan.judge import Choice
+from galley.plan.judge import Choice, Judge
 from galley.plan.layout import Layout
-from galley.plan.search import SearchResult, search
+from galley.plan.pins import pins_of
+from galley.plan.price import cost_of
+from galley.plan.reasons import reasons
+from galley.plan.search import search
 from galley.plan.software import GALLEY
 from galley.plan.time_model import TimeEstimate, estimate_time
 from galley.plan.types import Alternative, ClusterPlan, Decision, Hardware, Plan, Predicted
@@ -52,25 +55,25 @@ def over_devices(made: Plan, recipe: Recipe, spec: ModelSpec, hardware: Hardware
         optimizer=made.optimizer.name,
         fused_loss=True,
     )
-    kept = Pins(
-        tuning=pins.tuning,
-        precision=pins.precision,
-        recompute=pins.checkpointing,
-        micro_batch=pins.micro_batch,
-    )
     architecture = architecture_of(spec)
+    kept = pins_of(pins, architecture, hardware, workload)
+    if spec.source == "random":
+        kept = replace(kept, tuning="full")  # random weights learn nothing through adapters
     found = search(architecture, hardware, workload, pins=kept)
     best = found.best
     usual = replace(best.workload, sequence=min(best.workload.sequence, math.ceil(mean)))
     time = estimate_time(architecture, usual, best.layout, hardware, GALLEY)
+    predicted = _predicted(made, best, time)
+    why = tuple(reasons(Judge(architecture, hardware, GALLEY), found, kept))
     return made.model_copy(
         update={
             "hardware": hardware,
             "tuning": best.workload.tuning,
+            "precision": best.workload.precision,
             "checkpointing": "none" if best.workload.recompute == "none" else "full",
-            "cluster": _cluster(best, time, made.steps),
-            "predicted": _predicted(made, best, time),
-            "decisions": (*_renamed(made, best), _decision(found)),
+            "cluster": _cluster(architecture, best, usual, time, predicted.seconds[1]),
+            "predicted": predicted,
+            "decisions": (*_renamed(made, best), *why),
             "alternatives": tuple(
                 Alternative(summary=str(loser.choice), lost_because=loser.lost_because) for loser in found.runners_up
             ),
@@ -113,7 +116,7 @@ def workload_of(made: Plan, cluster: ClusterPlan) -> Workload:
 _NOT_YET = "this version trains on one device: the layout is what other engines, or a later version, would use"
 
 
-def _cluster(best: Choice, time: TimeEstimate, steps: int) -> ClusterPlan:
+def _cluster(a: Architecture, best: Choice, usual: Workload, time: TimeEstimate, seconds: float) -> ClusterPlan:
     layout, workload = best.layout, best.workload
     return ClusterPlan(
         tensor=layout.tensor,
@@ -129,23 +132,35 @@ def _cluster(best: Choice, time: TimeEstimate, steps: int) -> ClusterPlan:
         recompute=workload.recompute,
         offload_optimizer=workload.offload_optimizer,
         offload_parameters=workload.offload_parameters,
+        sequence_tokens=workload.sequence,
+        usual_tokens=usual.sequence,
+        parameters=a.num_parameters,
+        step_flops=time.model_flops,
+        peak_flops=time.peak_flops,
         step_seconds=time.range,
         time_parts=dict(time.parts),
         mfu=time.mfu,
-        kilowatt_hours=time.kilowatt_hours * steps,
+        kilowatt_hours=time.kilowatt_hours * seconds / time.seconds,
     )
 
 
 def _predicted(made: Plan, best: Choice, time: TimeEstimate) -> Predicted:
-    """Memory of a step of long rows, time of steps of usual ones."""
+    """Memory of a step of long rows, time of steps of usual ones, cut by the clock where the budget is a time."""
     fullest = best.memory.fullest
     low, likely, high = time.range
+    most = math.inf if made.minutes is None else made.minutes * 60
+    shortest, middle, longest = (min(most, made.steps * step) for step in time.range)
+    likely_over_used = fullest.likely / fullest.allocated
     return made.predicted.model_copy(
         update={
             "memory_parts": {name: int(size) for name, size in fullest.parts.items() if size >= 1},
             "memory_bytes": (int(fullest.low), int(fullest.likely), int(fullest.high)),
+            "memory_phases": {
+                phase: int(sum(parts.values()) * likely_over_used) for phase, parts in fullest.phases.items()
+            },
             "tokens_per_second": (time.tokens / high, time.tokens / likely, time.tokens / low),
-            "seconds": (made.steps * low, made.steps * likely, made.steps * high),
+            "seconds": (shortest, middle, longest),
+            "cost": cost_of((shortest, middle, longest), made.price_per_hour),
         }
     )
 
@@ -156,7 +171,10 @@ def _renamed(made: Plan, best: Choice) -> tuple[Decision, ...]:
     for decision in made.decisions:
         if decision.key in ("micro_batch_tokens", "checkpointing", "fast_path", "compile"):
             continue  # the layout says
-        if decision.key == "tuning" and decision.value != best.workload.tuning:
+        if decision.key == "precision" and decision.value != best.workload.precision:
+            because = "these devices multiply it fastest"
+            kept.append(decision.model_copy(update={"value": str(best.workload.precision), "because": because}))
+        elif decision.key == "tuning" and decision.value != best.workload.tuning:
             because = f"{decision.value} does not fit these devices, whatever the layout"
             kept.append(decision.model_copy(update={"value": best.workload.tuning, "because": because}))
         else:
@@ -168,12 +186,3 @@ def _doubts(spec: ModelSpec) -> tuple[str, ...]:
     if spec.family in CHECKED:
         return ()
     return (f"the layers of {spec.family} are taken for Llama's: memory and time may be far from this",)
-
-
-def _decision(found: SearchResult) -> Decision:
-    best = found.best
-    because = (
-        f"the fastest of those that fit: {best.time.seconds:.3g} s a step of {best.workload.sequence:,} tokens a row, "
-        f"at {best.time.mfu:.0%} of the devices' peak"
-    )
-    return Decision(key="layout", value=str(best), because=because)

@@ -15,6 +15,8 @@ from galley.plan.experience import Training, correction, machine_of
 from galley.plan.fit import Fit, fit
 from galley.plan.ledger import Ledger
 from galley.plan.memory import trained_parameters
+from galley.plan.phases import phases_of
+from galley.plan.price import cost_of
 from galley.plan.rules import choose_adapter, choose_global_batch, choose_optimizer, choose_precision, default_epochs
 from galley.plan.time import Work, tokens_per_second
 from galley.plan.types import BatchPlan, Correction, Hardware, Plan, Predicted
@@ -98,6 +100,7 @@ def decide(
         epochs=epochs,
         steps=steps,
         minutes=recipe.budget.minutes,
+        price_per_hour=recipe.budget.price_per_hour,
         until=recipe.budget.until,
         evaluate_every=recipe.evaluate.every or max(1, math.ceil(steps / _EVALUATIONS)),
         evaluate_rows=_EVALUATE_ROWS[device_kind(device)],
@@ -253,8 +256,10 @@ def _predicted(
     return Predicted(
         memory_parts=fitted.parts,
         memory_bytes=(low, likely, high),
+        memory_phases=phases_of(fitted.parts, correction.memory[1]),
         tokens_per_second=speed,
         seconds=seconds,
+        cost=cost_of(seconds, case.recipe.budget.price_per_hour),
         disk_bytes=trained * 12 * saved + result,
         correction=correction,
     )

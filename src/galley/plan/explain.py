@@ -45,12 +45,15 @@ class Page:
         self.color = color
 
     def paint(self, text: str, style: str) -> str:
+        """The text in a style, where there are colours."""
         return f"{style}{text}{_RESET}" if self.color and text else text
 
     def heading(self, text: str) -> list[str]:
+        """A title with an empty line before it."""
         return ["", self.paint(text, _BOLD)]
 
     def wrap(self, text: str, indent: int) -> list[str]:
+        """Lines of what fits beside an indent."""
         return textwrap.wrap(text, max(20, self.width - indent), break_long_words=False) or [""]
 
     def fields(self, key: str, value: str, text: str, style: str = "") -> Iterator[str]:
@@ -95,6 +98,7 @@ def _decisions(plan: Plan, page: Page) -> Iterator[str]:
 
 
 def unless(decision: Decision, page: Page) -> Iterator[str]:
+    """What would change a decision, below its reason."""
     if decision.would_change_if:
         indent = 2 + _KEY + _VALUE
         for line in page.wrap(f"would change if {decision.would_change_if}", indent):
@@ -117,9 +121,14 @@ def _memory(plan: Plan, page: Page) -> Iterator[str]:
     for name, size in parts.items():
         bar = bar_of(size / largest, room) if size else ""
         yield f"  {name:<{_KEY}}{format_bytes(size):>{_VALUE - 3}}   {page.paint(bar, _CYAN)}"
+    if phases := plan.predicted.memory_phases:
+        yield from page.fields(
+            "by phase", "", ", ".join(f"{name} {format_bytes(size)}" for name, size in phases.items())
+        )
 
 
 def bar_of(share: float, columns: int) -> str:
+    """A bar of eighths of a column; never nothing."""
     whole, part = divmod(round(share * columns * 8), 8)
     return ("█" * whole + _EIGHTHS[part].strip()) or "▏"
 
@@ -131,7 +140,8 @@ def _step(plan: Plan, page: Page) -> Iterator[str]:
         return
     low, likely, high = cluster.step_seconds
     yield from page.heading("Time of a step")
-    yield f"  {likely:.3g} s likely, {low:.3g} to {high:.3g}; {cluster.mfu:.0%} of peak (MFU)"
+    rows = f", with rows of {cluster.usual_tokens:,} tokens" if cluster.usual_tokens else ""
+    yield f"  {likely:.3g} s likely, {low:.3g} to {high:.3g}{rows}; {cluster.mfu:.0%} of peak (MFU)"
     room = max(10, min(40, page.width - 2 - _KEY - _VALUE))
     largest = max(cluster.time_parts.values())
     for name, seconds in cluster.time_parts.items():
@@ -166,6 +176,10 @@ def _time(plan: Plan, page: Page) -> Iterator[str]:
     if plan.cluster is not None:
         energy = f"{plan.cluster.kilowatt_hours:,.3g} kWh"
         yield from page.fields("energy", energy, "all devices at their most; without hosts, network and cooling")
+    if plan.predicted.cost is not None:
+        cheap, usual, dear = plan.predicted.cost
+        price = f"{cheap:,.2f} to {dear:,.2f}, at {plan.price_per_hour:g} an hour for all the hardware, while it trains"
+        yield from page.fields("cost", f"{usual:,.2f}", price)
     if learned := plan.predicted.correction.trainings:
         factors = plan.predicted.correction
         text = f"predicted speed times {factors.speed[1]:.2f} and memory times {factors.memory[1]:.2f}, as they needed"

@@ -122,8 +122,12 @@ class Predicted(PlanPart):
     memory_parts: dict[str, int] = {}
     """Bytes by part: weights, gradients, optimizer, activations, logits, runtime."""
     memory_bytes: tuple[int, int, int] = (0, 0, 0)
+    memory_phases: dict[str, int] = {}
+    """Likely bytes at the peak of each phase that is known: load, step, update, evaluation, generation, save."""
     tokens_per_second: tuple[float, float, float] = (0.0, 0.0, 0.0)
     seconds: tuple[float, float, float] = (0.0, 0.0, 0.0)
+    cost: tuple[float, float, float] | None = None
+    """Of the training, in the currency of the price; None without a price."""
     disk_bytes: int = 0
     correction: Correction = Correction()
     """That speed and memory contain."""
@@ -153,11 +157,21 @@ class ClusterPlan(PlanPart):
     recompute: Literal["none", "selective", "full"]
     offload_optimizer: bool
     offload_parameters: bool
+    sequence_tokens: int = 0
+    """Of the longest row, for which memory is predicted."""
+    usual_tokens: int = 0
+    """Of the mean row, for which time is predicted."""
+    parameters: int = 0
+    """Of the model."""
+    step_flops: float = 0.0
+    """Of a step by the model alone, without recomputation."""
+    peak_flops: float = 0.0
+    """Of all devices, a second."""
     step_seconds: tuple[float, float, float]
     time_parts: dict[str, float]
     """Seconds of a step by part, as exposed."""
     mfu: float
-    """Model FLOPs utilisation, 0 to 1."""
+    """Model FLOPs utilisation, 0 to 1: step_flops over step_seconds x peak_flops."""
     kilowatt_hours: float
     """Of the whole training, all devices at their most; without hosts, network and cooling."""
 
@@ -188,6 +202,8 @@ class Plan(PlanPart):
     steps: int
     """Optimiser steps of the whole training = scheduler steps."""
     minutes: float | None = None
+    price_per_hour: float | None = None
+    """Of all the hardware, in any currency."""
     until: dict[str, float] = {}
     """Measures of an evaluation that end the training when all are reached."""
     evaluate_every: int

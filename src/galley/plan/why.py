@@ -4,35 +4,22 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 
 from galley.base import GalleyError, format_bytes, format_count, format_duration
+from galley.plan import cluster_why
+from galley.plan.trace import Trace
 from galley.plan.types import Plan
 
 
-@dataclass(frozen=True)
-class _Trace:
-    """How something was found.
-
-    Args:
-        rule: in words, or as a formula.
-        figures: name and value of what goes into it, for a plan.
-        source: of the rule.
-    """
-
-    rule: str
-    figures: Callable[[Plan], Iterator[tuple[str, str]]]
-    source: str = "galley/plan/rules.py"
-
-
 def why(plan: Plan, key: str) -> str:
-    """The trace of one decision (`tuning`, `learning_rate`, ...) or prediction (`memory`, `speed`, `training`, `disk`).
+    """The trace of one decision (`tuning`, `learning_rate`, ...) or prediction (`memory`, `speed`, `training`, ...).
 
     Raises:
         GalleyError: `plan-key-unknown`, with the nearest key.
     """
     decisions = {decision.key: decision for decision in plan.decisions}
-    known = [*decisions, *(name for name in _TRACES if name in _PREDICTIONS)]
+    predictions = predictions_of(plan)
+    known = [*decisions, *predictions]
     if key not in known:
         near = difflib.get_close_matches(key, known, n=1)
         hint = f"did you mean {near[0]}?" if near else f"known: {', '.join(known)}"
@@ -45,14 +32,21 @@ def why(plan: Plan, key: str) -> str:
         if decision.would_change_if:
             lines.append(f"would change if {decision.would_change_if}")
     else:
-        lines.append(f"{key}: {_PREDICTIONS[key](plan)}")
-    trace = _TRACES.get(key)
+        lines.append(f"{key}: {predictions[key](plan)}")
+    traces = _TRACES if plan.cluster is None else _TRACES | cluster_why.TRACES
+    trace = traces.get(key)
     if trace is not None:
         lines += ["", f"rule    {trace.rule}", f"source  {trace.source}", "figures"]
         figures = list(trace.figures(plan))
         wide = max((len(name) for name, _ in figures), default=0)
         lines += [f"  {name:<{wide}}  {value}" for name, value in figures]
     return "\n".join(lines) + "\n"
+
+
+def predictions_of(plan: Plan) -> dict[str, Callable[[Plan], str]]:
+    """What the plan predicts, by key: each gives its value in words."""
+    found = _PREDICTIONS if plan.cluster is None else _PREDICTIONS | cluster_why.PREDICTIONS
+    return {key: words for key, words in found.items() if key != "cost" or plan.predicted.cost is not None}
 
 
 def _model(plan: Plan) -> Iterator[tuple[str, str]]:
@@ -112,42 +106,56 @@ def _disk(plan: Plan) -> Iterator[tuple[str, str]]:
     yield "result", format_bytes(plan.predicted.disk_bytes)
 
 
+def _cost(plan: Plan) -> Iterator[tuple[str, str]]:
+    low, likely, high = plan.predicted.seconds
+    yield "training", f"{format_duration(likely)}, {format_duration(low)} to {format_duration(high)}"
+    yield "price", f"{plan.price_per_hour or 0:g} an hour, of all the hardware (budget.price_per_hour)"
+
+
+def _task(plan: Plan) -> Iterator[tuple[str, str]]:
+    yield "task", plan.task
+    yield "model", plan.model
+
+
 _PREDICTIONS: dict[str, Callable[[Plan], str]] = {
     "memory": lambda plan: format_bytes(plan.predicted.memory_bytes[1]),
     "speed": lambda plan: f"{format_count(plan.predicted.tokens_per_second[1])} tokens a second",
     "training": lambda plan: format_duration(plan.predicted.seconds[1]),
     "disk": lambda plan: format_bytes(plan.predicted.disk_bytes),
+    "cost": lambda plan: f"{plan.predicted.cost[1] if plan.predicted.cost else 0:,.2f}",
 }
 
 _FIT = "galley/plan/fit.py"
-_TRACES: dict[str, _Trace] = {
-    "memory": _Trace(
+_TRACES: dict[str, Trace] = {
+    "memory": Trace(
         "weights + gradients + optimiser states + activations + logits + runtime; learned weights take 4 bytes of "
         "master, 4 of gradient and the optimiser's moments; a layer keeps about 8 hidden and 4 inner vectors a token",
         _memory,
         "galley/plan/memory.py; after Korthikanti et al. 2022, arXiv 2205.05198",
     ),
-    "speed": _Trace(
+    "speed": Trace(
         "operations a second of the device / operations a token: 4 a frozen and 6 a learned weight, and attention",
         _speed,
         "galley/plan/time.py; rates of processors measured by us, of GPUs from data sheets",
     ),
-    "training": _Trace("tokens of all steps / speed, cut by the time limit", _training, "galley/plan/decide.py"),
-    "disk": _Trace("12 bytes a learned weight and checkpoint kept, and the result", _disk, "galley/plan/decide.py"),
-    "tuning": _Trace("the first way that fits, of full (tiny models), lora, qlora", _memory, _FIT),
-    "checkpointing": _Trace("none, unless activations do not fit without it", _memory, _FIT),
-    "max_length": _Trace("the usual limit of the device, halved while nothing fits", _batch, _FIT),
-    "micro_batch_tokens": _Trace("as many as keep products busy, halved while they do not fit", _batch, _FIT),
-    "global_batch": _Trace("8 below 2,000 rows, 16 below 20,000, else 32", _data),
-    "epochs": _Trace("three below 5,000 rows, else one; random weights get about 20 tokens each", _data),
-    "rank": _Trace("16 on all linear layers", _model, "galley/plan/rules.py; Dettmers et al. 2023, arXiv 2305.14314"),
-    "learning_rate": _Trace("by a table of sizes: smaller models take larger steps", _rate),
-    "schedule": _Trace("cosine, unless pinned", _rate),
-    "optimizer": _Trace("AdamW, unless pinned", _memory),
-    "precision": _Trace("bf16 where the device multiplies it in hardware, else float32", _speed),
-    "device": _Trace("the fastest kind that is there", _speed, "galley/plan/checks.py"),
-    "fast_path": _Trace("Llama-shaped decoders with adapters", _speed, "galley/plan/decide.py"),
-    "compile": _Trace(
-        "blocks, where the general step runs for more than 4 minutes", _training, "galley/plan/decide.py"
+    "training": Trace("tokens of all steps / speed, cut by the time limit", _training, "galley/plan/decide.py"),
+    "disk": Trace("12 bytes a learned weight and checkpoint kept, and the result", _disk, "galley/plan/decide.py"),
+    "cost": Trace(
+        "price of an hour x time of the training, without loading and judging", _cost, "galley/plan/price.py"
     ),
+    "method": Trace("the one that declares the task, unless pinned", _task, "galley/plan/checks.py"),
+    "tuning": Trace("the first way that fits, of full (tiny models), lora, qlora", _memory, _FIT),
+    "checkpointing": Trace("none, unless activations do not fit without it", _memory, _FIT),
+    "max_length": Trace("the usual limit of the device, halved while nothing fits", _batch, _FIT),
+    "micro_batch_tokens": Trace("as many as keep products busy, halved while they do not fit", _batch, _FIT),
+    "global_batch": Trace("8 below 2,000 rows, 16 below 20,000, else 32", _data),
+    "epochs": Trace("three below 5,000 rows, else one; random weights get about 20 tokens each", _data),
+    "rank": Trace("16 on all linear layers", _model, "galley/plan/rules.py; Dettmers et al. 2023, arXiv 2305.14314"),
+    "learning_rate": Trace("by a table of sizes: smaller models take larger steps", _rate),
+    "schedule": Trace("cosine, unless pinned", _rate),
+    "optimizer": Trace("AdamW, unless pinned", _memory),
+    "precision": Trace("bf16 where the device multiplies it in hardware, else float32", _speed),
+    "device": Trace("the fastest kind that is there", _speed, "galley/plan/checks.py"),
+    "fast_path": Trace("Llama-shaped decoders with adapters", _speed, "galley/plan/decide.py"),
+    "compile": Trace("blocks, where the general step runs for more than 4 minutes", _training, "galley/plan/decide.py"),
 }

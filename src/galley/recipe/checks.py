@@ -7,12 +7,12 @@ from collections.abc import Iterator
 
 from galley.base import parse_bytes
 from galley.recipe.names import unknown_names
+from galley.recipe.parallel import parallel_problems
 from galley.recipe.problems import Path, Problem, dotted, show
 from galley.recipe.schema import Recipe
 from galley.recipe.suitable import unsuitable
 
 _MOST_BYTES = 1 << 60
-_MOST_DEVICES = 1_000_000
 _MOST_PATH, _MOST_NAME = 4096, 255
 """Bytes of a path, and of one name in it, that file systems take."""
 _DEVICE = re.compile(r"cpu|mps|cuda(:\d{1,4})?", re.ASCII)
@@ -116,10 +116,7 @@ def _override(recipe: Recipe) -> Iterator[Problem]:
     small, large = override.micro_batch, override.global_batch
     if small is not None and large is not None and small > large:
         yield _against(("override", "micro_batch"), str(small), ("override", "global_batch"), str(large))
-    for axis, size in override.parallel.items():
-        if not 1 <= size <= _MOST_DEVICES:
-            what = f"{show(size)} is not allowed; expected a whole number of at least 1 and at most {_MOST_DEVICES:,}"
-            yield Problem(("override", "parallel", axis), what)
+    yield from parallel_problems(recipe)
 
 
 def _against(path: Path, value: str, other: Path, other_value: str) -> Problem:

@@ -73,6 +73,9 @@ class BudgetSection(Section):
         default=None, gt=0, le=10_000_000, description="wall-clock limit in minutes; stops cleanly with the best result"
     )
     memory: str | None = Field(default=None, description="memory that may be used, e.g. 8GiB")
+    price_per_hour: float | None = Field(
+        default=None, gt=0, le=1_000_000_000, description="of all the hardware, in any currency; plans show the cost"
+    )
     until: dict[str, float] = Field(
         default={}, description="stop when an evaluation reaches this, e.g. {return: 475}, {accuracy: 0.9}, {loss: 1.2}"
     )
@@ -165,7 +168,9 @@ class OverrideSection(Section):
         default=None, description="recompute activations in the backward pass"
     )
     threads: int | None = Field(default=None, ge=1, le=4_096, description="processor threads")
-    parallel: dict[str, int] = Field(default={}, description="sizes of parallel axes, e.g. {fsdp: 8}")
+    parallel: dict[str, int] = Field(
+        default={}, description="sizes of parallel axes of a plan for several devices, e.g. {tensor: 2, fsdp: 8}"
+    )
 
 
 class CheckpointSection(Section):

@@ -10,6 +10,7 @@ from galley.recipe.schema import Recipe
 _NOT_FOR_CONTROL: dict[Path, str] = {
     ("budget", "epochs"): "an agent has no rows to pass over; set budget.steps (environment steps) or budget.minutes",
     ("budget", "tokens"): "an agent learns no tokens; set budget.steps (environment steps) or budget.minutes",
+    ("budget", "price_per_hour"): "how long an agent trains is not predicted",
     ("data", "columns"): "an environment has no columns",
     ("data", "system"): "an environment has no conversations",
     ("data", "split"): "an environment has no splits",
