@@ -107,12 +107,25 @@ class Decision(nn.Module):
         self.register_buffer("scale", torch.ones(size))
         self.register_buffer("low", torch.tensor(spec.actions.low))
         self.register_buffer("high", torch.tensor(spec.actions.high))
+        self.register_buffer("log_std", None)
 
     def take_moments(self, normaliser: Normaliser) -> None:
         """Copy what the normaliser knows, so that it is saved with the weights."""
         moments = normaliser.moments
         self.get_buffer("shift").copy_(torch.from_numpy(moments.mean))
         self.get_buffer("scale").copy_(torch.from_numpy((moments.variance + 1e-8) ** 0.5))
+
+    def take_log_std(self, log_std_A: Tensor) -> None:
+        """Copy the logarithms of a Gaussian policy's deviations, so that saved policies can draw actions as well.
+
+        Args:
+            log_std_A: of each number of an action, for the rule `mean`.
+        """
+        held: Tensor | None = self._buffers["log_std"]
+        if held is None:
+            self.register_buffer("log_std", log_std_A.detach().clone())
+        else:
+            held.copy_(log_std_A.detach())
 
     def normalised(self, observations_BD: Tensor) -> Tensor:
         """What the network sees of raw observations."""
