@@ -95,7 +95,7 @@ class OnPolicy:
             seed=world.seed,
         )
         self._actor = SampledActor(self.networks, self.written, self.random, world.device)
-        self._facts = facts
+        self.updated()
 
     def gather(self) -> Gathered:
         """Collect a rollout, and judge it."""
@@ -117,6 +117,11 @@ class OnPolicy:
         rows = rollout.rows(columns)
         explained = explained_variance(rows["values"], rows["returns"])
         return Gathered(rows, len(rows["values"]), rollout.episodes, explained)
+
+    def updated(self) -> None:
+        """Tell the decision what it cannot see: the standard deviations after an update."""
+        if self.networks.log_std is not None:
+            self.networks.decision.take_log_std(self.networks.log_std)
 
     def _judge(self, rollout: Rollout) -> tuple[Array, Array]:
         """Log-probabilities of the actions [T, N], and values [T + 1, N]."""
@@ -170,6 +175,7 @@ class OnPolicy:
                 hint="use the recipe that it was trained with",
             )
         self.flat.data.copy_(state["weights"])
+        self.updated()
         self.random.bit_generator.state = state["random"]
         self._collector.load_state(state["collector"])
         if self._collector.normaliser is not None:

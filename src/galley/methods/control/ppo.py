@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from pydantic import Field
 
 from galley.methods.control.base import ControlConfig, Experience, Loss, Outcome, World, WorldFacts
-from galley.methods.control.sizes import adam_bytes, decision_numbers, encoder_numbers, perceptron_numbers
+from galley.methods.control.sizes import on_policy_bytes
 from galley.models.control.spec import NetworkSpec
 
 if TYPE_CHECKING:
@@ -126,6 +126,7 @@ class PpoAgent:
             norms.append(core.flat.clip(config.max_grad_norm))
             self._adam.step(rate)
             found.append(metrics)
+        core.updated()
         means = {name: sum(metrics[name] for metrics in found) / len(found) for name in found[0]} if found else {}
         loss = means.pop("loss", math.nan)
         means["explained_variance"] = gathered.explained_variance
@@ -251,26 +252,6 @@ def ppo_loss(
         }
     total = policy_loss - entropy_coefficient * entropy + value_coefficient * value_loss
     return Loss(total, number, metrics)
-
-
-def on_policy_bytes(facts: WorldFacts, steps: int) -> dict[str, int]:
-    """Memory of an on-policy method.
-
-    Args:
-        facts: of the world.
-        steps: of a rollout, over all copies.
-    """
-    features, _ = encoder_numbers(facts.observations)
-    numbers = decision_numbers(facts, facts.actions.num_choices) + perceptron_numbers(
-        (features, *facts.network.hidden, 1)
-    )
-    one = facts.observations.size * (1 if facts.observations.dtype == "uint8" else 4)
-    return {
-        # observations as collected, raw, and as rows in random order; five numbers and the action of each
-        "rollout": steps * (3 * one + 8 * facts.actions.size + 4 * facts.actions.num_choices + 2 * 5 * 4),
-        "networks": 4 * numbers,
-        "optimizer": adam_bytes(numbers),
-    }
 
 
 METHOD = Ppo

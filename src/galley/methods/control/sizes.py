@@ -53,3 +53,23 @@ def decision_numbers(facts: WorldFacts, outputs: int, more_inputs: int = 0) -> i
 def adam_bytes(numbers: int) -> int:
     """Both moments and the gradient of so many float32 numbers."""
     return 12 * numbers
+
+
+def on_policy_bytes(facts: WorldFacts, steps: int) -> dict[str, int]:
+    """Memory of an on-policy method.
+
+    Args:
+        facts: of the world.
+        steps: of a rollout, over all copies.
+    """
+    features, _ = encoder_numbers(facts.observations)
+    numbers = decision_numbers(facts, facts.actions.num_choices) + perceptron_numbers(
+        (features, *facts.network.hidden, 1)
+    )
+    one = facts.observations.size * (1 if facts.observations.dtype == "uint8" else 4)
+    return {
+        # observations as collected, raw, and as rows in random order; five numbers and the action of each
+        "rollout": steps * (3 * one + 8 * facts.actions.size + 4 * facts.actions.num_choices + 2 * 5 * 4),
+        "networks": 4 * numbers,
+        "optimizer": adam_bytes(numbers),
+    }
