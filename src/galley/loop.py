@@ -121,7 +121,7 @@ class Training:
         self.at.evaluated_step = self.at.step
         self._log(result.facts)
         self.reached = _reached(self.plan.until, result)
-        if result.score > self.at.best_score:
+        if result.score >= self.at.best_score:  # of equals the later one: it has learned more
             self.at.best_score, self.at.best_step = result.score, self.at.step
             self._save(best=True)
 

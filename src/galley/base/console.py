@@ -16,7 +16,10 @@ if TYPE_CHECKING:
 SECONDS_BETWEEN_LINES = 5.0
 _FEW = 3
 """Units whose pace says nothing yet: the first ones are slower."""
-SHOWN = ("loss", "held_out_loss", "accuracy", "tokens_per_second", "rows_per_second", "memory_bytes")
+SHOWN = (
+    *("loss", "held_out_loss", "accuracy", "return", "evaluation_return"),
+    *("tokens_per_second", "rows_per_second", "steps_per_second", "memory_bytes"),
+)
 """Facts worth a place in a progress line, in this order; JSON lines carry all of them."""
 
 
@@ -72,7 +75,7 @@ class _Count:
         for name in SHOWN:
             if name in self.facts:
                 then = self._measured[name]
-                when = f" at {then:,}" if name.startswith("held_out") and then < self.done else ""
+                when = f" at {then:,}" if name.startswith(("held_out", "evaluation")) and then < self.done else ""
                 shown.append(format_fact(name, self.facts[name]) + when)
         return ", ".join(shown)
 

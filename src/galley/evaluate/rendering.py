@@ -61,10 +61,10 @@ class _Page:
             bar = self._paint("█" * filled, paint) + self._paint("░" * (_BAR - filled), _DIM)
             if min(verdict.base, verdict.tuned) < 0:
                 bar = ""  # there is no length for less than nothing
-            yield f"  {name:<{_LABEL_WIDTH}}{value:>8.3f}  {bar}"
+            yield f"  {name:<{_LABEL_WIDTH}} {value:>8.3f}  {bar}".rstrip()
         low, high = verdict.interval
         chance = "" if verdict.p_value is None else f"  McNemar p {_p_value(verdict.p_value)}"
-        change = f"{verdict.difference:>+8.3f}  95 % interval {low:+.3f} to {high:+.3f}"
+        change = f" {verdict.difference:>+8.3f}  95 % interval {low:+.3f} to {high:+.3f}"
         yield f"  {'difference':<{_LABEL_WIDTH}}{change}{chance}"
 
     def _confusion(self, confusion: Confusion) -> Iterator[str]:

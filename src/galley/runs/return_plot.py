@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from galley.runs.folder import RunFolder
-from galley.runs.plot import ACCENT, GREEN, INK, SOFT, series, smooth, tidy
+from galley.runs.plot import ACCENT, GREEN, INK, series, tidy
 
 
 def return_plot(run: RunFolder) -> Path | None:
@@ -47,8 +47,7 @@ def _draw(
     axes = figure.subplots()
     steps, values = training
     if steps:
-        axes.plot(steps, values, color=SOFT, linewidth=1.0, label="training, mean of 100 episodes")
-        axes.plot(steps, smooth(values, len(values) // 20), color=ACCENT, linewidth=1.6)
+        axes.plot(steps, values, color=ACCENT, linewidth=1.4, label="training, mean of 100 episodes")
     if evaluated[0]:
         places, means = evaluated
         low = [mean - half for mean, half in zip(means, spread, strict=True)]
