@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -9,6 +10,7 @@ import numpy as np
 import torch
 from torch import nn
 
+from galley.methods.control.flat_adam import FlatAdam, FlatParameters
 from galley.models.control.moments import Normaliser
 
 if TYPE_CHECKING:
@@ -22,6 +24,7 @@ if TYPE_CHECKING:
 UPDATES = 100
 """Of one round; between two lines of metrics there is at least one."""
 Made = TypeVar("Made")
+Module = TypeVar("Module", bound=nn.Module)
 
 
 def stored(world: World) -> StoredEpisodes:
@@ -35,6 +38,11 @@ def seeded(seed: int, make: Callable[[], Made]) -> Made:
     with torch.random.fork_rng(devices=[]):
         torch.default_generator.manual_seed(seed)
         return make()
+
+
+def frozen_copy(module: Module) -> Module:
+    """A copy that no gradient reaches: a target network."""
+    return copy.deepcopy(module).requires_grad_(False)
 
 
 def rows_of(episodes: StoredEpisodes, *, gamma: float, reward_scale: float, device: str) -> dict[str, Tensor]:
@@ -107,22 +115,24 @@ class Descent:
     """
 
     def __init__(self, parameters: Sequence[nn.Parameter], learning_rate: float, weight_decay: float = 0.0) -> None:
-        self.parameters = list(parameters)
         self.learning_rate = learning_rate
-        self._adam = torch.optim.AdamW(self.parameters, learning_rate, weight_decay=weight_decay, fused=True)
+        self._weight_decay = weight_decay
+        self._flat = FlatParameters(parameters)
+        self._adam = FlatAdam(self._flat)
         self._sums: dict[str, Tensor] = {}
         self._count = 0
 
     def update(self, loss: Loss, factor: float = 1.0) -> None:
         """One step down the mean of a loss, with a learning rate of `factor` times the usual one."""
         mean = loss.total / loss.denominator
-        gradients = torch.autograd.grad(mean, self.parameters)
-        for parameter, gradient in zip(self.parameters, gradients, strict=True):
-            parameter.grad = gradient
-        self._adam.param_groups[0]["lr"] = self.learning_rate * factor
-        self._adam.step()
+        self._flat.gradient.zero_()
+        mean.backward()  # type: ignore[no-untyped-call]
+        rate = self.learning_rate * factor
+        if self._weight_decay:
+            self._flat.data.mul_(1 - rate * self._weight_decay)
+        self._adam.step(rate)
         self._add("loss", mean.detach())
-        self._add("grad_norm", torch.nn.utils.get_total_norm(gradients))
+        self._add("grad_norm", torch.linalg.vector_norm(self._flat.gradient))
         for name, (total, count) in loss.metrics.items():
             self._add(name, torch.as_tensor(total / count).detach())
         self._count += 1
@@ -138,11 +148,11 @@ class Descent:
 
     def state(self) -> dict[str, Any]:
         """Moments and count of steps."""
-        return self._adam.state_dict()
+        return self._adam.state()
 
     def load_state(self, state: Mapping[str, Any]) -> None:
         """Put `state` back."""
-        self._adam.load_state_dict(dict(state))
+        self._adam.load_state(state)
 
 
 def weights_state(modules: Mapping[str, nn.Module]) -> dict[str, Any]:
@@ -157,3 +167,13 @@ def load_weights(modules: Mapping[str, nn.Module], state: Mapping[str, Any]) -> 
     """Put `weights_state` back."""
     for name, module in modules.items():
         module.load_state_dict(state[name])
+
+
+def reward_scale(episodes: StoredEpisodes) -> float:
+    """1000 over the range of the stored returns, so that values have a size that suits usual settings; 1 without range.
+
+    Source: the code of Kostrikov et al. 2022 (locomotion).
+    """
+    returns = episodes.returns
+    spread = float(returns.max() - returns.min())
+    return 1000.0 / spread if spread > 0 else 1.0
