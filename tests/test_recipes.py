@@ -10,7 +10,7 @@ import galley
 from galley import job
 from galley.data.reading import read
 
-RECIPES = sorted((Path(__file__).parent.parent / "recipes").glob("*.yaml"))
+RECIPES = sorted((Path(__file__).parent.parent / "recipes").rglob("*.yaml"))
 RUN = [path for path in RECIPES if "# ci: run" in path.read_text(encoding="utf-8").splitlines()]
 
 
@@ -23,9 +23,10 @@ def elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.unit
 @pytest.mark.parametrize("path", RECIPES, ids=lambda path: path.stem)
 def test_a_recipe_is_valid_and_planned(path: Path) -> None:
-    decided = galley.plan(path, "data.rows=60")
+    control = job.read_recipe(path).task == "control"
+    decided = galley.plan(path) if control else galley.plan(path, "data.rows=60")
     assert decided.steps > 0
-    assert decided.rows > 0
+    assert control or decided.rows > 0  # type: ignore[union-attr]
     assert decided.task == job.read_recipe(path).task
 
 

@@ -107,14 +107,14 @@ def test_the_loss_does_not_depend_on_how_a_batch_is_split(name: str) -> None:
         sums = [torch.zeros_like(p) for p in parameters]
         for start, end in ((0, 3), (3, 4), (4, rows)):
             piece = agent.loss(part, {key: value[start:end] for key, value in batch.items()})
-            total, denominator = total + float(piece.total), denominator + piece.denominator
+            total, denominator = total + float(piece.total.detach()), denominator + piece.denominator
             for sum_, gradient in zip(
                 sums, torch.autograd.grad(piece.total, parameters, allow_unused=True), strict=True
             ):
                 if gradient is not None:
                     sum_.add_(gradient)
         assert denominator == whole.denominator
-        assert total == pytest.approx(float(whole.total), rel=1e-5, abs=1e-6)
+        assert total == pytest.approx(float(whole.total.detach()), rel=1e-5, abs=1e-6)
         for sum_, gradient in zip(sums, expected, strict=True):
             if gradient is not None:
                 assert torch.allclose(sum_, gradient, rtol=1e-4, atol=1e-6), part
