@@ -217,3 +217,16 @@ def test_working_folder_is_left_as_it_was(galley: Galley) -> None:
     for words in (("--help",), ("runs",), ("schema",), ("env",)):
         assert galley(*words).code == 0
     assert not list(galley.folder.iterdir())
+
+
+def test_the_plan_as_a_picture(galley: Galley) -> None:
+    (galley.folder / "good.yaml").write_text(GOOD)
+    (galley.folder / "faq.csv").write_text(FAQ)
+    assert galley("plan", "good.yaml", "--picture", "plan.svg").out.startswith("wrote plan.svg")
+    assert (galley.folder / "plan.svg").read_text().startswith("<?xml")
+    refused = galley("plan", "none.yaml", "--picture", "plan.pdf")
+    assert refused.code == 2
+    assert "error[usage]: plan.pdf is no picture" in refused.err, "before the recipe is even read"
+    both = galley("plan", "good.yaml", "--picture", "plan.svg", "--why", "memory")
+    assert both.code == 2
+    assert "not allowed with" in both.err

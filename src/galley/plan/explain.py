@@ -73,18 +73,20 @@ class Page:
             yield " " * indent + self.paint(line, style)
 
 
+def place_of(plan: Plan) -> str:
+    """Where it runs, in words."""
+    devices = plan.hardware.world
+    if plan.device != "cpu":
+        return f"{devices:,} x {plan.hardware.name}" if devices > 1 else plan.hardware.name
+    names = [f.upper().replace("_", "-") for f in plan.hardware.features if "bf16" in f]
+    return f"{plan.threads} processor cores" + (f" with {' and '.join(names)}" if names else "")
+
+
 def _title(plan: Plan, page: Page) -> Iterator[str]:
-    devices = plan.hardware.num_devices * plan.hardware.num_nodes
-    if plan.device == "cpu":
-        place = f"{plan.threads} processor cores"
-        names = [f.upper().replace("_", "-") for f in plan.hardware.features if "bf16" in f]
-        place += f" with {' and '.join(names)}" if names else ""
-    else:
-        place = f"{devices} x {plan.hardware.name}" if devices > 1 else plan.hardware.name
     words = f"{plan.task} by {plan.method}: {plan.model}"
     yield page.paint(words, _BOLD)
     memory = format_bytes(plan.hardware.memory_bytes)
-    for line in page.wrap(f"{plan.rows:,} training rows, on {place}, {memory} of memory", 0):
+    for line in page.wrap(f"{plan.rows:,} training rows, on {place_of(plan)}, {memory} of memory", 0):
         yield page.paint(line, _DIM)
 
 

@@ -20,12 +20,18 @@ TOOLS = ("deepspeed", "accelerate", "torchtitan", "megatron", "llamafactory", "a
 def _arguments(parser: ArgumentParser) -> None:
     recipe_arguments(parser)
     json_argument(parser)
-    parser.add_argument("--why", metavar="KEY", help="the rule and the figures behind one decision or prediction")
-    parser.add_argument("--emit", metavar="TOOL", choices=TOOLS, help=f"write it for a tool: {', '.join(TOOLS)}")
+    kinds = parser.add_mutually_exclusive_group()
+    kinds.add_argument("--why", metavar="KEY", help="the rule and the figures behind one decision or prediction")
+    kinds.add_argument("--emit", metavar="TOOL", choices=TOOLS, help=f"write it for a tool: {', '.join(TOOLS)}")
+    kinds.add_argument("--picture", metavar="FILE", type=Path, help="draw it: FILE ends in .svg or .png")
     parser.add_argument("--out", metavar="FOLDER", type=Path, help="with --emit: where its files go, instead of stdout")
 
 
 def _run(args: Namespace) -> int:
+    if args.picture:
+        from galley.plan.picture import check_picture
+
+        check_picture(args.picture)
     recipe = read_recipe(args)
     with starting():
         from galley import job
@@ -38,6 +44,12 @@ def _run(args: Namespace) -> int:
         from galley.plan.why import why
 
         print(why(decided, args.why), end="")
+        return 0
+    if args.picture:
+        from galley.plan.picture import picture
+
+        picture(decided, args.picture)
+        emit(args, {"picture": str(args.picture)}, lambda: f"wrote {args.picture}")
         return 0
     if args.emit:
         from galley.plan.emit import emit as written_for
@@ -60,8 +72,8 @@ def _control(args: Namespace, decided: ControlPlan) -> int:
     """The page of an agent's plan; no other tool takes one."""
     from galley.plan.control_page import explain_control
 
-    if args.emit or args.why:
-        raise GalleyError("usage", "--why and --emit are for plans of models, and this one is of an agent")
+    if args.emit or args.why or args.picture:
+        raise GalleyError("usage", "--why, --emit and --picture are for plans of models, and this one is of an agent")
     emit(args, decided.model_dump(mode="json"), lambda: explain_control(decided, width=width(), color=color()))
     return 0
 
@@ -93,6 +105,7 @@ VERB = Verb(
         "galley plan faq.yaml",
         "galley plan faq.yaml --why memory",
         "galley plan faq.yaml override.tuning=full hardware='8x h100-80g'",
+        "galley plan faq.yaml --picture plan.svg",
         "galley plan faq.yaml --emit trl --out configs",
     ),
 )
