@@ -70,7 +70,9 @@ def decision(observed: str, acted: str, *, seed: int = 0, lstm: int = 0) -> Deci
         torch.default_generator.manual_seed(seed)
         made = Decision(spec)
         for parameter in made.parameters():
-            torch.nn.init.normal_(parameter, std=0.4 if parameter.numel() < 10_000 else 0.02)
+            torch.nn.init.normal_(
+                parameter, std=0.05 if parameter.dim() < 2 else 0.6 if parameter.numel() < 10_000 else 0.02
+            )
         if normalise:
             made.get_buffer("shift").normal_()
             made.get_buffer("scale").uniform_(0.5, 2)
