@@ -25,36 +25,24 @@ from galley.plan import Plan, decide, parse
 from galley.plan.architecture import Architecture
 from galley.plan.emit import emit
 from galley.plan.layout import Layout
+from galley.plan.published import known
 from galley.plan.workload import Workload
 from galley.recipe.schema import Recipe
 
+ARCHITECTURE, MIXTURE = known("llama-3-8b"), known("mixtral-8x7b")
 SPEC = ModelSpec(
     reference="meta-llama/Llama-3.1-8B-Instruct",
     kind="decoder",
     family="llama",
     source="hub",
-    num_parameters=8_030_261_248,
-    num_layers=32,
-    hidden_size=4096,
-    intermediate_size=14_336,
-    num_heads=32,
-    num_kv_heads=8,
-    head_dim=128,
-    vocab_size=128_256,
+    num_parameters=ARCHITECTURE.num_parameters,
+    num_layers=ARCHITECTURE.layers,
+    hidden_size=ARCHITECTURE.hidden,
+    intermediate_size=ARCHITECTURE.ffn,
+    num_heads=ARCHITECTURE.heads,
+    num_kv_heads=ARCHITECTURE.kv_heads,
+    vocab_size=ARCHITECTURE.vocab,
     max_positions=131_072,
-)
-ARCHITECTURE = Architecture(layers=32, hidden=4096, heads=32, kv_heads=8, head_dim=128, ffn=14_336, vocab=128_256)
-MIXTURE = Architecture(
-    layers=32,
-    hidden=4096,
-    heads=32,
-    kv_heads=8,
-    head_dim=128,
-    ffn=14_336,
-    vocab=32_000,
-    experts=8,
-    active_experts=2,
-    expert_ffn=14_336,
 )
 
 

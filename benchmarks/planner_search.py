@@ -15,28 +15,14 @@ import time
 from galley.base import GalleyError, format_bytes
 from galley.plan import Hardware, parse
 from galley.plan.architecture import Architecture
+from galley.plan.published import known
 from galley.plan.search import Pins, SearchResult, search
 from galley.plan.workload import Workload
 
-LLAMA_405B = Architecture(
-    layers=126, hidden=16_384, heads=128, kv_heads=8, head_dim=128, ffn=53_248, vocab=128_256
-)  # Llama 3, 2407.21783, table 3
-DEEPSEEK_671B = Architecture(
-    layers=61,
-    hidden=7168,
-    heads=128,
-    head_dim=192,
-    ffn=18_432,
-    vocab=129_280,
-    experts=256,
-    active_experts=8,
-    expert_ffn=2048,
-    shared_experts=1,
-    dense_layers=3,
-    mla=(1536, 512, 64, 128),
-)  # DeepSeek-V3, 2412.19437, section 4.2
-LLAMA_70B = Architecture(layers=80, hidden=8192, heads=64, kv_heads=8, head_dim=128, ffn=28_672, vocab=128_256)
-SMOLLM_135M = Architecture(layers=30, hidden=576, heads=9, kv_heads=3, head_dim=64, ffn=1536, vocab=49_152, tied=True)
+LLAMA_405B = known("llama-3.1-405b")
+DEEPSEEK_671B = known("deepseek-v3")
+LLAMA_70B = known("llama-3-70b")
+SMOLLM_135M = known("smollm2-135m")
 LAPTOP = Hardware(
     name="laptop", device="cpu", memory_bytes=16 * 2**30, cores=4, tflops={"fp32": 0.3, "bf16": 0.6}, memory_gbps=40
 )

@@ -15,29 +15,15 @@ from ruamel.yaml import YAML
 from galley.base import GalleyError
 from galley.cli.verbs import plan as verb
 from galley.plan import Plan, parse
-from galley.plan.architecture import Architecture
 from galley.plan.emit import TOOLS, emit
 from galley.plan.layout import Layout
+from galley.plan.published import known
 from galley.plan.workload import Workload
 from plan.cases import LLAMA_8B, NET, plan, recipe, statistics
 
 pytestmark = pytest.mark.unit
 
-ARCHITECTURE = Architecture(layers=32, hidden=4096, heads=32, kv_heads=8, head_dim=128, ffn=14_336, vocab=128_256)
-MIXTURE = Architecture(
-    layers=61,
-    hidden=7168,
-    heads=128,
-    head_dim=192,
-    ffn=18_432,
-    vocab=129_280,
-    experts=256,
-    active_experts=8,
-    expert_ffn=2048,
-    shared_experts=1,
-    dense_layers=3,
-    mla=(1536, 512, 64, 128),
-)
+ARCHITECTURE, MIXTURE = known("llama-3-8b"), known("deepseek-v3")
 DEEP = Layout(tensor=4, pipeline=2, data=4, context=2, virtual=4, zero=1)
 WORK = Workload(sequence=8192, micro_batch=2, global_batch=64, recompute="full")
 

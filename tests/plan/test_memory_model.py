@@ -14,6 +14,7 @@ from galley.plan.architecture import Architecture
 from galley.plan.layout import Layout
 from galley.plan.memory_model import MemoryEstimate, estimate_memory
 from galley.plan.predict import predict
+from galley.plan.published import known
 from galley.plan.software import FSDP_QLORA, GALLEY, MEGATRON, NANOTRON, Software
 from galley.plan.stages import refusal, stages_of
 from galley.plan.states import adapter_parameters
@@ -24,11 +25,7 @@ pytestmark = pytest.mark.unit
 GPT = Architecture(layers=96, hidden=12288, heads=96, ffn=49152, vocab=51200, gated=False, tied=True)
 LLAMA_1B = Architecture(layers=16, hidden=2048, heads=32, ffn=8192, vocab=131072, tied=True)
 LLAMA_3B = Architecture(layers=28, hidden=3072, heads=32, ffn=8192, vocab=131072)
-LLAMA_7B = Architecture(layers=32, hidden=4096, heads=32, ffn=11008, vocab=32000)
-LLAMA_70B = Architecture(layers=80, hidden=8192, heads=64, kv_heads=8, ffn=28672, vocab=128256)
-MIXTRAL = Architecture(
-    layers=32, hidden=4096, heads=32, kv_heads=8, ffn=14336, vocab=32000, experts=8, active_experts=2, expert_ffn=14336
-)
+LLAMA_7B, LLAMA_70B, MIXTRAL = known("llama-2-7b"), known("llama-3-70b"), known("mixtral-8x7b")
 MODELS = (LLAMA_1B, LLAMA_7B, LLAMA_70B, MIXTRAL)
 H100 = hardware_names.parse("8 nodes x 8x h100-80g")
 STEP = Workload(sequence=4096, micro_batch=1, global_batch=256)
@@ -73,7 +70,7 @@ def test_zero_shares_states_as_its_paper_says(zero: int, bytes_each: float) -> N
 
 def test_an_adapter_counts_as_many_parameters_as_peft() -> None:
     """PEFT prints 9,175,040 trainable parameters for Llama-3.2-3B with rank 32 on queries and values."""
-    llama = Architecture(layers=28, hidden=3072, heads=24, kv_heads=8, ffn=8192, vocab=128256, tied=True)
+    llama = known("llama-3.2-3b")
     work = replace(STEP, tuning="lora", rank=32, targets="query-value")
     assert adapter_parameters(llama, work) * llama.layers == 9_175_040
 

@@ -18,27 +18,15 @@ from galley.plan.architecture import Architecture
 from galley.plan.candidates import Pins, divisors, layouts, micro_batches, recomputes, shardings, virtuals
 from galley.plan.judge import Judge
 from galley.plan.layout import Layout
+from galley.plan.published import known
 from galley.plan.search import SAFETY, SearchResult, search
 from galley.plan.software import GALLEY
 from galley.plan.workload import Workload
 
 pytestmark = pytest.mark.unit
 
-LLAMA_8B = Architecture(layers=32, hidden=4096, heads=32, kv_heads=8, head_dim=128, ffn=14_336, vocab=128_256)
-LLAMA_70B = Architecture(layers=80, hidden=8192, heads=64, kv_heads=8, head_dim=128, ffn=28_672, vocab=128_256)
-LLAMA_405B = Architecture(layers=126, hidden=16_384, heads=128, kv_heads=8, head_dim=128, ffn=53_248, vocab=128_256)
-MIXTURE = Architecture(
-    layers=32,
-    hidden=4096,
-    heads=32,
-    kv_heads=8,
-    head_dim=128,
-    ffn=14_336,
-    vocab=32_000,
-    experts=8,
-    active_experts=2,
-    expert_ffn=14_336,
-)
+LLAMA_8B, LLAMA_70B, LLAMA_405B = known("llama-3-8b"), known("llama-3-70b"), known("llama-3.1-405b")
+MIXTURE = known("mixtral-8x7b")
 MODELS = {"8B": LLAMA_8B, "70B": LLAMA_70B, "8x7B": MIXTURE}
 
 

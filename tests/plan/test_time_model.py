@@ -11,13 +11,14 @@ from galley.plan.architecture import Architecture
 from galley.plan.collectives import Group, group_of
 from galley.plan.layer_time import EDGE, layer_time, product_seconds
 from galley.plan.layout import Layout
+from galley.plan.published import known
 from galley.plan.software import MEGATRON, NANOTRON, Software
 from galley.plan.time_model import TimeEstimate, estimate_time, launch_seconds
 from galley.plan.types import Hardware
 from galley.plan.workload import Workload
 
 PLAIN = Software(name="plain", overlaps_data=0.0)
-LLAMA = Architecture(layers=32, hidden=4096, heads=32, kv_heads=8, ffn=14336, vocab=128256)
+LLAMA = known("llama-3-8b")
 MIXTURE = Architecture(
     layers=16, hidden=2048, heads=16, kv_heads=16, ffn=8192, vocab=50304, experts=64, active_experts=8, expert_ffn=1024
 )

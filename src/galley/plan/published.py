@@ -50,6 +50,15 @@ def lookup(name: str) -> Architecture | None:
     return found.architecture if found else None
 
 
+def known(name: str) -> Architecture:
+    """The architecture of a model that is certainly among them.
+
+    Raises:
+        KeyError: when it is not.
+    """
+    return _by_name()[_plain(name)].architecture
+
+
 @cache
 def published() -> tuple[Published, ...]:
     """All of them, smallest first."""
