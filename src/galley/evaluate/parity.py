@@ -7,11 +7,14 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from galley.data.examples import Conversation, Document, Labelled
+from galley.runs.parity import Parity
 
 if TYPE_CHECKING:
     from torch import Tensor, nn
 
     from galley.data.examples import Example
+
+__all__ = ["ROWS", "Parity", "TrainedOutputs", "compare_with", "merged", "record"]
 
 ROWS = 6
 """Held-out rows whose outputs are compared."""
@@ -32,23 +35,6 @@ class TrainedOutputs:
     rows: tuple[tuple[int, ...], ...]
     starts: tuple[int, ...]
     logits: tuple[Tensor, ...]
-
-
-@dataclass(frozen=True)
-class Parity:
-    """How two forms of one model compare.
-
-    Args:
-        max_difference: largest difference of a logit.
-        agreement: share of tokens at which both find the same token likeliest.
-    """
-
-    max_difference: float
-    agreement: float
-
-    def to_json(self) -> dict[str, float]:
-        """For parity.json."""
-        return {"max_difference": self.max_difference, "agreement": self.agreement}
 
 
 def record(
