@@ -7,8 +7,7 @@ from typing import Any
 
 from galley.plan.emit import deepspeed, text
 from galley.plan.emit.settings import FINAL_SHARE, Settings
-from galley.plan.emit.trainer import data_note, lengths_note, optimizer, schedule
-from galley.plan.emit.trl import whole
+from galley.plan.emit.trainer import optimizer, recomputation, row_notes, schedule, whole_alpha
 
 METHODS = ("sft", "pretrain")
 
@@ -38,19 +37,14 @@ def files(s: Settings) -> dict[str, str]:
         "max_grad_norm": o.clip,
         "bf16": s.precision in ("bf16", "fp8"),
         "fp16": s.precision == "fp16",
-        "gradient_checkpointing": s.recompute == "full",
+        **recomputation(s, "axolotl"),
         "flash_attention": s.plan.device != "cpu",
         "seed": s.plan.seed,
         "logging_steps": 1,
     }
     if s.precision == "fp8":
         values["fp8"] = True
-    if s.recompute == "full":
-        values["gradient_checkpointing_kwargs"] = {"use_reentrant": False}
-    if s.recompute == "selective":
-        s.cannot("axolotl", "selective recomputation", "flash attention recomputes the core of attention anyway")
-    data_note(s, "datasets")
-    lengths_note(s)
+    row_notes(s, "datasets")
     beside = _layout(s, values)
     title = "Written by galley for axolotl: axolotl train axolotl.yaml"
     return {"axolotl.yaml": text.yaml(values, s.notes, title), **beside}
@@ -63,7 +57,7 @@ def _tuning(s: Settings) -> dict[str, Any]:
     values: dict[str, Any] = {
         "adapter": "qlora" if s.tuning == "qlora" else "lora",
         "lora_r": adapter.rank,
-        "lora_alpha": whole(s, adapter.alpha, "axolotl"),
+        "lora_alpha": whole_alpha(s, "axolotl"),
         "lora_dropout": adapter.dropout,
     }
     if adapter.targets == "all-linear":

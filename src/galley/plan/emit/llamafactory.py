@@ -7,8 +7,7 @@ from typing import Any
 
 from galley.plan.emit import accelerate, deepspeed, text
 from galley.plan.emit.settings import Settings
-from galley.plan.emit.trainer import data_note, lengths_note, training_arguments
-from galley.plan.emit.trl import whole
+from galley.plan.emit.trainer import no_selective, row_notes, training_arguments, whole_alpha
 
 METHODS = ("sft", "pretrain")
 
@@ -33,10 +32,8 @@ def files(s: Settings) -> dict[str, str]:
     if s.plan.method != "pretrain":
         values["template"] = "default"
         s.note("template: set it to the model's own (llama3, qwen, ...); Galley takes the template of the tokenizer")
-    if s.recompute == "selective":
-        s.cannot("llamafactory", "selective recomputation", "flash attention recomputes the core of attention anyway")
-    data_note(s, "dataset (a name in dataset_info.json)")
-    lengths_note(s)
+    no_selective(s, "llamafactory")
+    row_notes(s, "dataset (a name in dataset_info.json)")
     beside = _layout(s, values)
     title = "Written by galley for LLaMA-Factory 0.9: llamafactory-cli train llamafactory.yaml"
     return {"llamafactory.yaml": text.yaml(values, s.notes, title), **beside}
@@ -50,7 +47,7 @@ def _tuning(s: Settings) -> dict[str, Any]:
     values: dict[str, Any] = {
         "finetuning_type": "lora",
         "lora_rank": adapter.rank,
-        "lora_alpha": whole(s, adapter.alpha, "llamafactory"),
+        "lora_alpha": whole_alpha(s, "llamafactory"),
         "lora_dropout": adapter.dropout,
         "lora_target": "all" if targets == "all-linear" else targets,
     }

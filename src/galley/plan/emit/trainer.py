@@ -63,13 +63,31 @@ def schedule(s: Settings) -> dict[str, Any]:
     return {"lr_scheduler_type": "constant_with_warmup"}
 
 
-def data_note(s: Settings, key: str) -> None:
-    """The plan knows how much data there is, not where the tool keeps it."""
+def recomputation(s: Settings, tool: str) -> dict[str, Any]:
+    """Of whole layers, by transformers."""
+    no_selective(s, tool)
+    if s.recompute != "full":
+        return {"gradient_checkpointing": False}
+    return {"gradient_checkpointing": True, "gradient_checkpointing_kwargs": {"use_reentrant": False}}
+
+
+def no_selective(s: Settings, tool: str) -> None:
+    """None of these tools can recompute parts of a layer."""
+    if s.recompute == "selective":
+        s.cannot(tool, "selective recomputation", "flash attention recomputes the core of attention anyway")
+
+
+def whole_alpha(s: Settings, tool: str) -> int:
+    """The adapter's alpha, which these tools take as a whole number."""
+    alpha = s.adapter.alpha if s.adapter else 0.0
+    if alpha != int(alpha):
+        s.cannot(tool, f"alpha {alpha:g}", f"{round(alpha)} is written")
+    return round(alpha)
+
+
+def row_notes(s: Settings, key: str) -> None:
+    """The plan knows how many rows there are, not where the tool keeps them; and tools batch by rows, not by tokens."""
     s.note(f"data: set {key} to the same rows; Galley reads formats that this tool may not")
-
-
-def lengths_note(s: Settings) -> None:
-    """Where rows are short, and the tool batches by rows."""
     if not s.packed and s.workload is None and s.plan.batch.packing:
         s.note(
             f"Galley fills micro-batches of {s.plan.batch.micro_batch_tokens:,} tokens; rows at once are set so that "

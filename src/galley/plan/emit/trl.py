@@ -7,7 +7,7 @@ from typing import Any
 
 from galley.plan.emit import accelerate, text
 from galley.plan.emit.settings import Settings
-from galley.plan.emit.trainer import data_note, lengths_note, training_arguments
+from galley.plan.emit.trainer import recomputation, row_notes, training_arguments, whole_alpha
 
 METHODS = ("sft", "pretrain")
 
@@ -29,9 +29,8 @@ def files(s: Settings) -> dict[str, str]:
         values["attn_implementation"] = "flash_attention_2"
     values |= _adapter(s)
     values |= training_arguments(s, "trl")
-    values |= _recomputation(s)
-    data_note(s, "dataset_name")
-    lengths_note(s)
+    values |= recomputation(s, "trl")
+    row_notes(s, "dataset_name")
     beside: dict[str, str] = {}
     command = "trl sft --config trl_sft.yaml"
     if s.layout.world > 1:
@@ -50,7 +49,7 @@ def _adapter(s: Settings) -> dict[str, Any]:
     values: dict[str, Any] = {
         "use_peft": True,
         "lora_r": adapter.rank,
-        "lora_alpha": whole(s, adapter.alpha, "trl"),
+        "lora_alpha": whole_alpha(s, "trl"),
         "lora_dropout": adapter.dropout,
         "lora_target_modules": [targets] if isinstance(targets, str) else targets,
     }
@@ -59,20 +58,3 @@ def _adapter(s: Settings) -> dict[str, Any]:
     if s.tuning == "qlora":
         values |= {"load_in_4bit": True, "bnb_4bit_quant_type": "nf4", "use_bnb_nested_quant": True}
     return values
-
-
-def _recomputation(s: Settings) -> dict[str, Any]:
-    if s.recompute == "selective":
-        s.cannot("trl", "selective recomputation", "flash attention recomputes the core of attention anyway")
-    full = s.recompute == "full"
-    values: dict[str, Any] = {"gradient_checkpointing": full}
-    if full:
-        values["gradient_checkpointing_kwargs"] = {"use_reentrant": False}
-    return values
-
-
-def whole(s: Settings, alpha: float, tool: str) -> int:
-    """Alpha, which these tools take as a whole number."""
-    if alpha != int(alpha):
-        s.cannot(tool, f"alpha {alpha:g}", f"{round(alpha)} is written")
-    return round(alpha)
