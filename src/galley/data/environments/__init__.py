@@ -24,8 +24,16 @@ def open_environments(settings: EnvironmentSettings) -> Environments:
         GalleyError: `data-not-found`, `package-missing`, `environment-failed`, `environment-unsupported`,
             `data-options`.
     """
-    from galley.data.environments.registered import make_environment
+    if settings.reference.startswith("pettingzoo:"):
+        from galley.data.environments.pettingzoo import Agents
+
+        return Agents(settings)
+    if settings.vector == "processes":
+        from galley.data.environments.processes import Processes
+
+        return Processes(settings)
     from galley.data.environments.serial import Serial
+    from galley.data.environments.single import make_single
 
     if settings.vector in ("auto", "native") and (made := _native(settings)) is not None:
         from galley.data.environments.native import Native
@@ -37,8 +45,7 @@ def open_environments(settings: EnvironmentSettings) -> Environments:
             f"data.options.vector: {settings.reference} has no native vector environment that can be resumed",
             hint="leave it out",
         )
-    make = partial(make_environment, settings.reference, settings.kwargs)
-    return Serial(make, settings.num_envs, observe=settings.observe)
+    return Serial(partial(make_single, settings), settings.num_envs, observe=settings.observe)
 
 
 def _native(settings: EnvironmentSettings) -> VectorEnv[Any, Any, Any] | None:

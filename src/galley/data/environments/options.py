@@ -48,7 +48,7 @@ def environment_settings(reference: str, options: Mapping[str, Any], *, num_envs
 def _wrappers(given: Any) -> dict[str, Mapping[str, Any]]:
     """Names to settings; a list of bare names is allowed, and a name without settings."""
     if isinstance(given, list) and all(isinstance(name, str) for name in given):
-        return {name: {} for name in given}
+        given = {name: {} for name in given}
     if not isinstance(given, dict) or not all(isinstance(name, str) for name in given):
         raise GalleyError(
             "data-options",
@@ -58,4 +58,9 @@ def _wrappers(given: Any) -> dict[str, Mapping[str, Any]]:
     for name, settings in given.items():
         if settings is not None and not isinstance(settings, dict):
             raise GalleyError("data-options", f"data.options.wrappers.{name}: {settings!r} are no settings")
-    return {name: settings or {} for name, settings in given.items()}
+    asked = {name: settings or {} for name, settings in given.items()}
+    if asked:
+        from galley.data.environments.wrappers import chosen_wrappers
+
+        chosen_wrappers(asked)
+    return asked

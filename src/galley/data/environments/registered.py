@@ -38,7 +38,7 @@ def make_environment(
         options["render_mode"] = "rgb_array"
     if scheme == "gym":
         return _registered(name, options)
-    factory = _factory(scheme, name, reference)
+    factory = find_factory(scheme, name, reference)
     try:
         made = factory(**options)
     except Exception as error:
@@ -101,6 +101,18 @@ def _registered(name: str, options: dict[str, Any]) -> gymnasium.Env[Any, Any]:
         raise _missing(name, _extra_of(str(error))) from error
     except Exception as error:
         raise _failed(f"gym:{name}", error) from error
+    return _without_order_check(made)
+
+
+def _without_order_check(made: gymnasium.Env[Any, Any]) -> gymnasium.Env[Any, Any]:
+    """Take out the layer that asks whether `reset` came first, which every step would pay for: here it always does."""
+    from gymnasium import wrappers
+
+    if isinstance(made, wrappers.OrderEnforcing):
+        return made.env
+    inner = getattr(made, "env", None)
+    if isinstance(made, wrappers.TimeLimit) and isinstance(inner, wrappers.OrderEnforcing):
+        made.env = inner.env
     return made
 
 
@@ -124,8 +136,12 @@ def _failed(reference: str, error: Exception) -> GalleyError:
     )
 
 
-def _factory(module_name: str, attribute: str, reference: str) -> Callable[..., Any]:
-    """The factory of `module:name` or `file.py:name`. This runs the user's own code, which the recipe names."""
+def find_factory(module_name: str, attribute: str, reference: str) -> Callable[..., Any]:
+    """The factory of `module:name` or `file.py:name`. This runs the user's own code, which the recipe names.
+
+    Raises:
+        GalleyError: `data-not-found`, `environment-failed` when importing raises.
+    """
     try:
         if module_name.endswith(".py"):
             path = Path(module_name)

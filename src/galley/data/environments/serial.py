@@ -1,8 +1,7 @@
-"""Copies of one environment, stepped one after the other in this process."""
+"""Every copy in this process, one after the other."""
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -11,6 +10,7 @@ import numpy as np
 from galley.base import GalleyError
 from galley.data.environments.base import Episode, Step
 from galley.data.environments.layout import ActionLayout, ObservationLayout, action_layout, observation_layout
+from galley.data.environments.rows import Acts, Rows
 from galley.data.environments.seeds import episode_seed
 
 if TYPE_CHECKING:
@@ -19,71 +19,108 @@ if TYPE_CHECKING:
     Array = np.ndarray[Any, Any]
     Make = Callable[[], gymnasium.Env[Any, Any]]
 
+_LARGEST = 3.4028234663852886e38
+"""Of float32: beyond it a reward would be stored as infinite. Not-a-number compares as false with it."""
+CONTINUES = "galley.continues"
+"""Key of `info` at an episode's end: true when the reset that follows goes on with the same game (episodic life)."""
+SCORE = "galley.score"
+"""Key of `info` at an episode's end: (return, length) to report instead; None when nothing is to be reported yet."""
+
 
 class Serial:
     """Every copy in this process.
 
     A simulator's inside cannot be stored, but it is a function of its seed and actions: the state of a copy is the
-    seed of its episode and the actions since, and to load it is to play them again.
+    seed of its game and the actions since, and to load it is to play them again.
 
     Args:
         make: makes one environment.
         num_envs: copies.
         observe: keys of a dict observation that are looked at; all when empty.
         first: number of the first copy, where other processes hold the ones before.
+        watch: [1] int64, told the number of the copy that is about to act, for when this process dies.
     """
 
-    def __init__(self, make: Make, num_envs: int, *, observe: Sequence[str] = (), first: int = 0) -> None:
+    def __init__(
+        self,
+        make: Make,
+        num_envs: int,
+        *,
+        observe: Sequence[str] = (),
+        first: int = 0,
+        watch: Array | None = None,
+    ) -> None:
         self.num_envs = num_envs
         self._environments = [make() for _ in range(num_envs)]
-        self.observations: ObservationLayout = observation_layout(
-            self._environments[0].observation_space, observe=observe
-        )
-        self.actions: ActionLayout = action_layout(self._environments[0].action_space)
+        one = self._environments[0]
+        self.observations: ObservationLayout = observation_layout(one.observation_space, observe=observe)
+        self.actions: ActionLayout = action_layout(one.action_space)
         self._first = first
-        self._masks = getattr(self._environments[0].unwrapped, "action_masks", None) is not None
+        self.watch = np.zeros(1, np.int64) if watch is None else watch
+        self._steps = [made.step for made in self._environments]
+        self._masks = [made.get_wrapper_attr("action_masks") for made in self._environments if _has_masks(made)]
+        self.masked = bool(self._masks)
         self._seed = 0
         self._episode = [0] * num_envs
-        self._played: list[list[Any]] = [[] for _ in range(num_envs)]
+        self._game = [0] * num_envs  # the episode whose reset began the game that is on
+        self._cuts: list[list[int]] = [[] for _ in range(num_envs)]  # after how many actions of it the others began
+        self._played: list[list[Any]] = [[] for _ in range(num_envs)]  # actions since that reset
         self._returns = [0.0] * num_envs
-        self._now = np.zeros((num_envs, self.observations.size), self.observations.dtype)
+        self._rows = Rows(self.observations, num_envs)
+        self._acts = Acts(self.actions)
+        self._now = self._rows.new()
 
     def reset(self, seed: int) -> Array:
         """First observations of new episodes."""
         self._seed = seed
+        self._now = self._rows.new()
         for index in range(self.num_envs):
-            self._begin(index, 0, self._now[index])
-        return self._now.copy()
+            self._begin(index, 0, continues=False)
+        return self._now
 
     def step(self, actions: Array) -> Step:
         """One action in each copy; where an episode ends the next begins at once."""
-        number = self.num_envs
-        observations = np.empty_like(self._now)
-        rewards = np.zeros(number, np.float32)
-        terminated, truncated = np.zeros(number, np.bool_), np.zeros(number, np.bool_)
+        observations = self._now = self._rows.new()
+        put, played, returns, watch, first = self._rows.put, self._played, self._returns, self.watch, self._first
+        rewards, overs, cuts = [], [], []
+        infos: list[tuple[int, Mapping[str, Any]]] = []
+        chosen, natives = self._acts.split(actions)
+        index = -1
+        try:
+            for index, step in enumerate(self._steps):
+                watch[0] = first + index
+                value, reward, over, cut, info = step(natives[index])
+                played[index].append(chosen[index])
+                put(index, value)
+                reward = float(reward)
+                if not -_LARGEST <= reward <= _LARGEST:
+                    raise self._not_finite(index, reward)
+                returns[index] += reward
+                rewards.append(reward)
+                overs.append(over)
+                cuts.append(cut)
+                if over or cut:
+                    infos.append((index, info))
+        except GalleyError:
+            raise
+        except Exception as error:
+            raise self._failed(index, f"step {self._length(index) + 1}", error) from error
+        terminated = np.array(overs, np.bool_)
+        truncated = np.array(cuts, np.bool_)
         finals: Array | None = None
         ended: list[Episode] = []
-        for index in range(number):
-            reward, over, cut = self._act(index, actions[index], observations[index])
-            rewards[index], terminated[index], truncated[index] = reward, over, cut
-            if over or cut:
-                if finals is None:
-                    finals = np.empty_like(observations)
-                finals[index] = observations[index]
-                ended.append(Episode(self._returns[index], len(self._played[index]), self._first + index))
-                self._begin(index, self._episode[index] + 1, observations[index])
-        if finals is not None:
-            going_on = ~(terminated | truncated)
-            finals[going_on] = observations[going_on]
-        self._now = observations
-        return Step(observations, rewards, terminated, truncated, finals, None, ended)
+        if infos:
+            truncated &= ~terminated
+            finals = observations.copy()
+            for index, info in infos:
+                self._end(index, info, ended)
+        return Step(observations, np.array(rewards, np.float32), terminated, truncated, finals, None, ended)
 
     def action_masks(self) -> Array | None:
-        """What each environment's `action_masks()` says."""
-        if not self._masks:
+        """What each environment's `action_masks()` says, its own or a wrapper's."""
+        if not self.masked:
             return None
-        rows = [np.asarray(made.unwrapped.action_masks(), np.bool_) for made in self._environments]
-        masks = np.stack(rows).reshape(self.num_envs, -1)
+        masks: Array = np.array([ask() for ask in self._masks], np.bool_).reshape(self.num_envs, -1)
         if masks.shape[1] != self.actions.num_choices:
             raise GalleyError(
                 "environment-invalid",
@@ -92,53 +129,92 @@ class Serial:
         return masks
 
     def state(self) -> Mapping[str, Any]:
-        """Seed and actions of each running episode."""
+        """Seed of each running game, and what was played in it."""
         import torch
 
-        played = [torch.as_tensor(np.asarray(actions)) for actions in self._played]
-        return {"seed": self._seed, "episodes": list(self._episode), "actions": played}
+        played = [torch.as_tensor(np.array(actions)) for actions in self._played]
+        cuts = [list(cut) for cut in self._cuts]
+        games, returns = list(self._game), list(self._returns)
+        episodes = list(self._episode)
+        return {
+            "seed": self._seed,
+            "episodes": episodes,
+            "games": games,
+            "cuts": cuts,
+            "actions": played,
+            "returns": returns,
+        }
 
     def load_state(self, state: Mapping[str, Any]) -> Array:
-        """Play the running episodes again up to where they were."""
+        """Play the running games again up to where they were."""
         self._seed = state["seed"]
-        for index, (episode, actions) in enumerate(zip(state["episodes"], state["actions"], strict=True)):
-            self._begin(index, episode, self._now[index])
-            for action in actions.numpy():
-                self._act(index, action, self._now[index])
-        return self._now.copy()
+        self._now = self._rows.new()
+        for index, game in enumerate(state["games"]):
+            self._begin(index, game, continues=False)
+            cuts = list(state["cuts"][index])
+            chosen, natives = self._acts.split(state["actions"][index].numpy())
+            for number, native in enumerate(natives):
+                self._replay(index, number, native, cuts)
+            self._played[index] = list(chosen)
+            while cuts:
+                self._continue(index, cuts.pop(0))
+            self._returns[index] = state["returns"][index]
+        return self._now
 
     def close(self) -> None:
         """Close every copy."""
         for made in self._environments:
             made.close()
 
-    def _begin(self, index: int, episode: int, out: Array) -> None:
+    def _length(self, index: int) -> int:
+        """Steps of the running episode so far."""
+        before = self._cuts[index][-1] if self._cuts[index] else 0
+        return len(self._played[index]) - before
+
+    def _begin(self, index: int, episode: int, *, continues: bool) -> None:
         self._episode[index] = episode
-        self._played[index] = []
         self._returns[index] = 0.0
+        if not continues:
+            self._game[index] = episode
+            self._played[index] = []
+            self._cuts[index] = []
+        self.watch[0] = self._first + index
         try:
             value, _ = self._environments[index].reset(seed=episode_seed(self._seed, self._first + index, episode))
         except Exception as error:
             raise self._failed(index, "reset", error) from error
-        self.observations.flatten(value, out)
+        self._rows.put(index, value)
 
-    def _act(self, index: int, action: Any, out: Array) -> tuple[float, bool, bool]:
+    def _end(self, index: int, info: Mapping[str, Any], ended: list[Episode]) -> None:
+        """Report the episode that is over and begin the next."""
+        score = info.get(SCORE, (self._returns[index], self._length(index)))
+        if score is not None:
+            ended.append(Episode(float(score[0]), int(score[1]), self._first + index))
+        if info.get(CONTINUES):
+            self._continue(index, len(self._played[index]))
+        else:
+            self._begin(index, self._episode[index] + 1, continues=False)
+
+    def _continue(self, index: int, cut: int) -> None:
+        self._cuts[index].append(cut)
+        self._begin(index, self._episode[index] + 1, continues=True)
+
+    def _replay(self, index: int, number: int, native: Any, cuts: list[int]) -> None:
+        while cuts and cuts[0] == number:
+            self._continue(index, cuts.pop(0))
         try:
-            value, reward, over, cut, _ = self._environments[index].step(self.actions.native(action))
+            value, *_ = self._steps[index](native)
         except Exception as error:
-            raise self._failed(index, f"step {len(self._played[index]) + 1}", error) from error
-        self._played[index].append(action)
-        reward = float(reward)
-        if not math.isfinite(reward):
-            raise GalleyError(
-                "environment-invalid",
-                f"environment {self._first + index}, step {len(self._played[index])} of episode "
-                f"{self._episode[index]}: the reward is {reward}",
-                hint="rewards must be finite numbers",
-            )
-        self._returns[index] += reward
-        self.observations.flatten(value, out)
-        return reward, bool(over), bool(cut)
+            raise self._failed(index, f"step {number + 1}", error) from error
+        self._rows.put(index, value)
+
+    def _not_finite(self, index: int, reward: float) -> GalleyError:
+        return GalleyError(
+            "environment-invalid",
+            f"environment {self._first + index}, step {self._length(index)} of episode {self._episode[index]}: "
+            f"the reward is {reward}",
+            hint="rewards must be finite numbers",
+        )
 
     def _failed(self, index: int, when: str, error: Exception) -> GalleyError:
         return GalleyError(
@@ -147,3 +223,7 @@ class Serial:
             f"{type(error).__name__}: {error}",
             hint="the run is saved; correct the environment and resume",
         )
+
+
+def _has_masks(made: gymnasium.Env[Any, Any]) -> bool:
+    return bool(made.has_wrapper_attr("action_masks"))
