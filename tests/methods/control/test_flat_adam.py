@@ -48,19 +48,21 @@ def test_adam_equals_torch(epsilon: float) -> None:
     assert torch.allclose(vector(ours), vector(theirs), rtol=0, atol=1e-7)
 
 
-def test_rmsprop_equals_stable_baselines3() -> None:
+@pytest.mark.parametrize("tensorflow", [False, True])
+def test_rmsprop_equals_torch_and_stable_baselines3(tensorflow: bool) -> None:
     from stable_baselines3.common.sb2_compat.rmsprop_tf_like import RMSpropTFLike
 
     ours, theirs = network(), network()
     flat = FlatParameters(ours.parameters())
-    rmsprop = FlatRmsprop(flat)
-    other = RMSpropTFLike(theirs.parameters(), lr=1e-2, alpha=0.99, eps=1e-5)
+    rmsprop = FlatRmsprop(flat, tensorflow=tensorflow)
+    kind = RMSpropTFLike if tensorflow else torch.optim.RMSprop
+    other = kind(theirs.parameters(), lr=1e-2, alpha=0.99, eps=1e-5)
     for step in range(50):
         flat.gradient.zero_()
-        loss_of(ours, step).backward()
+        loss_of(ours, step).backward()  # type: ignore[no-untyped-call]
         rmsprop.step(1e-2)
         other.zero_grad()
-        loss_of(theirs, step).backward()
+        loss_of(theirs, step).backward()  # type: ignore[no-untyped-call]
         other.step()
     assert (vector(ours) - vector(network())).abs().max() > 0.05
     assert torch.allclose(vector(ours), vector(theirs), rtol=0, atol=1e-6)

@@ -33,8 +33,8 @@ class A2cConfig(ControlConfig):
     entropy_coefficient: float = Field(0.0, ge=0, description="weight of the entropy bonus")
     value_coefficient: float = Field(0.5, ge=0, description="weight of the value loss")
     max_grad_norm: float = Field(0.5, gt=0, description="longer gradients are shortened to this L2 norm")
-    optimizer: Literal["rmsprop", "adam"] = Field(
-        "rmsprop", description="RMSProp with epsilon inside the root, as in TensorFlow 1; or Adam"
+    optimizer: Literal["rmsprop", "rmsprop-tf", "adam"] = Field(
+        "rmsprop", description="RMSProp as in PyTorch; as in TensorFlow 1, with epsilon inside the root; or Adam"
     )
     normalise_observations: bool = Field(
         False, description="shift and scale observations of plain numbers by their running mean and deviation"
@@ -96,8 +96,11 @@ class A2cAgent:
             initial_log_std=config.initial_log_std,
         )
         self.decision = self._core.networks.decision
-        kind = FlatRmsprop if config.optimizer == "rmsprop" else FlatAdam
-        self._optimiser: FlatRmsprop | FlatAdam = kind(self._core.flat, epsilon=1e-5)
+        self._optimiser: FlatRmsprop | FlatAdam
+        if config.optimizer == "adam":
+            self._optimiser = FlatAdam(self._core.flat, epsilon=1e-5)
+        else:
+            self._optimiser = FlatRmsprop(self._core.flat, tensorflow=config.optimizer == "rmsprop-tf")
         self._rows: Mapping[str, Array] = {}
 
     def step(self, done: int) -> Outcome:

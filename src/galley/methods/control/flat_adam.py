@@ -103,28 +103,33 @@ class FlatAdam:
 
 
 class FlatRmsprop:
-    """RMSProp as TensorFlow 1 had it: epsilon inside the root, and the mean of squares begins at one.
+    """RMSProp, equal to `torch.optim.RMSprop`, or as TensorFlow 1 had it.
 
     Args:
         flat: what it moves, along `flat.gradient`.
         decay: of the mean of squares.
-        epsilon: added to it before the root.
+        epsilon: added to its root.
+        tensorflow: epsilon inside the root, and the mean of squares begins at one, so that first steps are small.
 
-    Source: Hinton, lecture 6e of "Neural Networks for Machine Learning", 2012; A2C was tuned with this form
-    (Stable-Baselines3, `RMSpropTFLike`).
+    Source: Hinton, lecture 6e of "Neural Networks for Machine Learning", 2012; for TensorFlow's form,
+    Stable-Baselines3's `RMSpropTFLike`.
     """
 
-    def __init__(self, flat: FlatParameters, *, decay: float = 0.99, epsilon: float = 1e-5) -> None:
+    def __init__(
+        self, flat: FlatParameters, *, decay: float = 0.99, epsilon: float = 1e-5, tensorflow: bool = False
+    ) -> None:
         self._flat = flat
         self._decay = decay
         self._epsilon = epsilon
-        self._square = torch.ones_like(flat.data)
+        self._tensorflow = tensorflow
+        self._square = torch.ones_like(flat.data) if tensorflow else torch.zeros_like(flat.data)
 
     def step(self, learning_rate: float) -> None:
         """Move the parameters once."""
         gradient = self._flat.gradient
         self._square.mul_(self._decay).addcmul_(gradient, gradient, value=1 - self._decay)
-        self._flat.data.addcdiv_(gradient, (self._square + self._epsilon).sqrt_(), value=-learning_rate)
+        root = (self._square + self._epsilon).sqrt_() if self._tensorflow else self._square.sqrt().add_(self._epsilon)
+        self._flat.data.addcdiv_(gradient, root, value=-learning_rate)
 
     def state(self) -> dict[str, Any]:
         """For a checkpoint."""
