@@ -55,7 +55,6 @@ def import_policy(
     with folder.lock():
         note = f"imported from {path.name} (Stable-Baselines3)"
         save_policy(folder.result, decision, method="imported", note=note)
-        folder.event("imported", note)
         folder.set_status("done")
     return folder
 

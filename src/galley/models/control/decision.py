@@ -144,17 +144,17 @@ class Decision(nn.Module):
         if self.value is None:
             return cast("Tensor", out)
         choices = self.spec.actions.num_choices
-        advantages_BCQ = out.reshape(len(out), choices, -1)
+        advantages_BCQ = out.reshape(out.shape[0], choices, -1)
         values_B1Q = self.value(features_BF)[:, None]
         return cast(
-            "Tensor", (values_B1Q + advantages_BCQ - advantages_BCQ.mean(1, keepdim=True)).reshape(len(out), -1)
+            "Tensor", (values_B1Q + advantages_BCQ - advantages_BCQ.mean(1, keepdim=True)).reshape(out.shape[0], -1)
         )
 
     def best(self, outputs_BO: Tensor) -> Tensor:
         """The action of the rule: [B] int64 for discrete spaces (from the lowest choice on), [B, A] else."""
         actions, rule = self.spec.actions, self.spec.rule
         if rule == "quantiles":
-            outputs_BO = outputs_BO.reshape(len(outputs_BO), actions.num_choices, -1).mean(dim=2)
+            outputs_BO = outputs_BO.reshape(outputs_BO.shape[0], actions.num_choices, -1).mean(dim=2)
         if rule == "squashed":
             low, high = self.get_buffer("low"), self.get_buffer("high")
             return low + 0.5 * (torch.tanh(outputs_BO) + 1.0) * (high - low)
