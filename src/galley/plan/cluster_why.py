@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from galley.base import format_bytes, format_count, format_duration
+from galley.plan.explain import step_time
 from galley.plan.judge import SAFETY
 from galley.plan.trace import Trace
 from galley.plan.types import ClusterPlan, Plan
@@ -22,6 +23,7 @@ _MEMORY = {
     "passing": "tokens of a micro-batch x the widest thing inside a layer",
     "cache": "tokens generated x keys and values of all layers",
 }
+_NOTHING = 1e-9  # seconds: rounding
 _TIME = {
     "products": "FLOPs of matrix products / (peak x share that their shapes reach)",
     "attention": "FLOPs of causal attention / (peak x share that its kernels reach)",
@@ -95,20 +97,20 @@ def _step(plan: Plan) -> Iterator[tuple[str, str]]:
     if hardware.num_nodes > 1:
         yield "network", f"{hardware.network_gbps:,.0f} Gbit/s a device"
     for name, seconds in c.time_parts.items():
-        if seconds > 0:
-            yield name, _is(f"{seconds:.3g} s", _TIME.get(name))
+        if seconds > _NOTHING:
+            yield name, _is(step_time(seconds), _TIME.get(name))
     low, likely, high = c.step_seconds
     yield "range", f"{low / likely:.2f} to {high / likely:.2f} times the sum, as of published runs"
 
 
 def _is(value: str, formula: str | None) -> str:
-    return f"{value:<9} = {formula}" if formula else value
+    return f"{value:<10} = {formula}" if formula else value
 
 
 def _mfu(plan: Plan) -> Iterator[tuple[str, str]]:
     c = _cluster(plan)
     yield "of the model", f"{c.step_flops:.3g} FLOPs a step: 6 a parameter and token, and causal attention"
-    yield "step", f"{c.step_seconds[1]:.3g} s"
+    yield "step", step_time(c.step_seconds[1])
     yield "peak", f"{c.peak_flops:.3g} FLOP/s of {plan.hardware.world:,} devices in {plan.precision}"
 
 
@@ -116,13 +118,13 @@ def _speed(plan: Plan) -> Iterator[tuple[str, str]]:
     c = _cluster(plan)
     yield "tokens", f"{plan.batch.global_batch_rows:,} rows x {c.usual_tokens:,} tokens a step"
     low, likely, high = c.step_seconds
-    yield "step", f"{likely:.3g} s, {low:.3g} to {high:.3g}"
+    yield "step", f"{step_time(likely)}, {step_time(low)} to {step_time(high)}"
 
 
 def _training(plan: Plan) -> Iterator[tuple[str, str]]:
     low, likely, high = _cluster(plan).step_seconds
     yield "steps", f"{plan.steps:,}"
-    yield "step", f"{likely:.3g} s, {low:.3g} to {high:.3g}"
+    yield "step", f"{step_time(likely)}, {step_time(low)} to {step_time(high)}"
     if plan.minutes:
         yield "limit", f"{plan.minutes:g} minutes by the clock"
 
@@ -136,21 +138,22 @@ def _trade(plan: Plan) -> Iterator[tuple[str, str]]:
     yield from _ways(plan)
     yield from _room(plan)
     yield "needed", f"{format_bytes(plan.predicted.memory_bytes[1])} of it in use at the peak"
-    yield "step", f"{_cluster(plan).step_seconds[1]:.3g} s"
+    yield "step", step_time(_cluster(plan).step_seconds[1])
     for alternative in plan.alternatives:
         yield "lost", f"{alternative.summary}: {alternative.lost_because}"
 
 
 _SEARCH, _REASONS = "galley/plan/search.py", "galley/plan/reasons.py"
 PREDICTIONS = {
-    "step": lambda plan: f"{_cluster(plan).step_seconds[1]:.3g} s",
+    "step": lambda plan: step_time(_cluster(plan).step_seconds[1]),
     "mfu": lambda plan: f"{_cluster(plan).mfu:.1%} of peak",
     "energy": lambda plan: f"{_cluster(plan).kilowatt_hours:,.3g} kWh",
 }
 """What is predicted for several devices alone."""
 TRACES = {
     "memory": Trace(
-        "of the fullest device, the phase that needs most: the sum of its parts, x what the allocator wastes",
+        "of the fullest device, in the phase that needs most, the sum of its parts; whether it fits also counts what the "
+        "allocator wastes, and context and kernels",
         _memory,
         "galley/plan/memory_model.py, states.py, activations.py; Korthikanti et al. 2022, arXiv 2205.05198, and "
         "Rajbhandari et al. 2019, arXiv 1910.02054",

@@ -143,13 +143,19 @@ def _step(plan: Plan, page: Page) -> Iterator[str]:
     low, likely, high = cluster.step_seconds
     yield from page.heading("Time of a step")
     rows = f", with rows of {cluster.usual_tokens:,} tokens" if cluster.usual_tokens else ""
-    yield f"  {likely:.3g} s likely, {low:.3g} to {high:.3g}{rows}; {cluster.mfu:.0%} of peak (MFU)"
+    span = f"{step_time(likely)} likely, {step_time(low)} to {step_time(high)}"
+    yield f"  {span}{rows}; {cluster.mfu:.0%} of peak (MFU)"
     room = max(10, min(40, page.width - 2 - _KEY - _VALUE))
     largest = max(cluster.time_parts.values())
     for name, seconds in cluster.time_parts.items():
         if seconds >= 0.001 * likely:
             bar = page.paint(bar_of(seconds / largest, room), _CYAN)
-            yield f"  {name:<{_KEY}}{f'{seconds:.3g} s':>{_VALUE - 3}}   {bar}"
+            yield f"  {name:<{_KEY}}{step_time(seconds):>{_VALUE - 3}}   {bar}"
+
+
+def step_time(seconds: float) -> str:
+    """`1.23 s`, `74.6 ms`."""
+    return f"{seconds * 1000:.3g} ms" if seconds < 1 else f"{seconds:.3g} s"
 
 
 def _time(plan: Plan, page: Page) -> Iterator[str]:

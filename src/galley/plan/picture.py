@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from galley.base import GalleyError, format_bytes, format_count, format_duration
-from galley.plan.explain import place_of
+from galley.plan.explain import place_of, step_time
 from galley.plan.sheet import ACCENT, FAINT, MARGIN, ROOM, SOFT, Piece, Sheet
 from galley.plan.types import Plan
 
@@ -132,8 +132,8 @@ def _time(plan: Plan, sheet: Sheet) -> None:
     if cluster is not None:
         low, likely, high = cluster.step_seconds
         rows = f" with rows of {cluster.usual_tokens:,} tokens" if cluster.usual_tokens else ""
-        sheet.heading(f"Time of a step{rows}", f"{_seconds(likely)} likely, {_seconds(low)} to {_seconds(high)}")
-        pieces = _pieces(cluster.time_parts, _seconds, likely)
+        sheet.heading(f"Time of a step{rows}", f"{step_time(likely)} likely, {step_time(low)} to {step_time(high)}")
+        pieces = _pieces(cluster.time_parts, step_time, likely)
         sheet.stack(pieces, sum(piece.size for piece in pieces))
         sheet.legend(pieces)
         return
@@ -185,7 +185,3 @@ def _pieces(parts: dict[str, float], words: Callable[[float], str], whole: float
         for name, size in parts.items()
         if size >= _SMALLEST * whole
     ]
-
-
-def _seconds(seconds: float) -> str:
-    return f"{seconds * 1000:.3g} ms" if seconds < 1 else f"{seconds:.3g} s"

@@ -7,6 +7,7 @@ from dataclasses import replace
 
 from galley.base import format_bytes
 from galley.plan.candidates import Pins, divisors, micro_batches, recomputes
+from galley.plan.explain import step_time
 from galley.plan.judge import Choice, Judge
 from galley.plan.layout import Layout
 from galley.plan.search import SearchResult
@@ -55,8 +56,8 @@ def offload_of(workload: Workload) -> str:
 def _layout(found: SearchResult, pins: Pins) -> Decision:
     best = found.best
     because = (
-        f"the fastest of those that fit: {best.time.seconds:.3g} s a step of {best.workload.sequence:,} tokens a row, "
-        f"at {best.time.mfu:.0%} of the devices' peak"
+        f"the fastest of those that fit: {step_time(best.time.seconds)} a step of {best.workload.sequence:,} tokens a "
+        f"row, at {best.time.mfu:.0%} of the devices' peak"
     )
     others = (loser for loser in found.runners_up if ways_of(loser.choice.layout) != ways_of(best.layout))
     other = next((f"{ways_of(loser.choice.layout)} lost: {loser.lost_because}" for loser in others), "")
