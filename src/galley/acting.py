@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 import gc
-from collections.abc import Mapping
-from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from galley import lifecycle, methods, recipe, runs
 from galley.base import GalleyError
 from galley.base.observer import Observer, SilentObserver
-from galley.data.environments import EnvironmentSettings, open_environments
-from galley.data.environments.options import environment_settings
+from galley.data.environments.check import check_environment
+from galley.data.worlds import OpenWorld, open_world
 from galley.manifest import check_world, control_manifest
 from galley.plan import resolve
 from galley.plan.control import ControlCase, ControlPlan, decide_control
@@ -20,8 +18,6 @@ from galley.recipe import Recipe
 
 if TYPE_CHECKING:
     from galley.data.environments import Environments
-    from galley.data.environments.layout import ActionLayout, ObservationLayout
-    from galley.data.episodes import StoredEpisodes
     from galley.methods.control.base import Agent
     from galley.models.control.decision import Decision
     from galley.runs import EventLog, RunFolder
@@ -36,7 +32,7 @@ def plan_control(asked: Recipe) -> ControlPlan:
     Raises:
         GalleyError: for environments and methods that cannot be used, and `plan-does-not-fit`.
     """
-    return _open_world(asked).plan(asked)
+    return _plan(asked, open_world(asked.data.path, asked.data.options))
 
 
 def train_control(
@@ -50,9 +46,9 @@ def train_control(
     log = runs.EventLog(observer or SilentObserver())
     unfinished = lifecycle.find_unfinished(asked, runs_root, resume)
     log.phase("open world")
-    world = _open_world(asked)
+    world = open_world(asked.data.path, asked.data.options)
     if unfinished is None:
-        decided = world.plan(asked)
+        decided = _plan(asked, world)
         proof = control_manifest(asked.data.path, asked.data.options, seed=asked.seed)
         folder = lifecycle.create(asked, decided.model_dump(mode="json"), proof, runs_root, resume)
     else:
@@ -61,6 +57,9 @@ def train_control(
     with folder.lock(), lifecycle.status(folder):
         log.attach(folder)
         check_world(folder, asked.data.path, asked.data.options)
+        if world.settings is not None:
+            for message in check_environment(world.settings, seed=asked.seed).notes:
+                log.note("environment", message)
         _train_and_judge(asked, decided, world, folder, log)
     return folder
 
@@ -77,8 +76,8 @@ def extend_control(folder: RunFolder, asked: Recipe, *, observer: Observer | Non
         GalleyError: `plan-contradiction` when the budget does not grow.
     """
     log = runs.EventLog(observer or SilentObserver())
-    world = _open_world(asked)
-    before, decided = ControlPlan.model_validate(folder.plan()), world.plan(asked)
+    world = open_world(asked.data.path, asked.data.options)
+    before, decided = ControlPlan.model_validate(folder.plan()), _plan(asked, world)
     if decided.steps <= before.steps and (decided.minutes or 0) <= (before.minutes or 0):
         raise GalleyError(
             "plan-contradiction",
@@ -94,91 +93,19 @@ def extend_control(folder: RunFolder, asked: Recipe, *, observer: Observer | Non
     return folder
 
 
-@dataclass(frozen=True)
-class _OpenWorld:
-    """What the recipe's `data:` names.
-
-    Args:
-        observations, actions: layouts.
-        settings: of the environment, with one copy; None when there are stored episodes without one.
-        episodes: stored ones.
-    """
-
-    observations: ObservationLayout
-    actions: ActionLayout
-    settings: EnvironmentSettings | None
-    episodes: StoredEpisodes | None
-
-    def plan(self, asked: Recipe) -> ControlPlan:
-        case = ControlCase(
-            asked,
-            self.observations,
-            self.actions,
-            has_environment=self.settings is not None,
-            has_episodes=self.episodes is not None,
-            hardware=resolve(asked.hardware),
-        )
-        return decide_control(case)
-
-    def copies(self, number: int, *, evaluation: bool = False) -> Environments:
-        """That many environments; those of an evaluation stay in this process."""
-        assert self.settings is not None
-        settings = replace(self.settings, num_envs=number)
-        if evaluation and settings.vector == "processes":
-            settings = replace(settings, vector="auto")
-        return open_environments(settings)
+def _plan(asked: Recipe, world: OpenWorld) -> ControlPlan:
+    case = ControlCase(
+        asked,
+        world.observations,
+        world.actions,
+        has_environment=world.settings is not None,
+        has_episodes=world.episodes is not None,
+        hardware=resolve(asked.hardware),
+    )
+    return decide_control(case)
 
 
-def _open_world(asked: Recipe) -> _OpenWorld:
-    reference, options = asked.data.path, asked.data.options
-    if is_environment(reference):
-        settings = environment_settings(reference, options, num_envs=1)
-        observations, actions = _layouts(settings)
-        return _OpenWorld(observations, actions, settings, None)
-    from galley.data.episodes import read_episodes
-
-    own = dict(options)
-    played_in = own.pop("environment", None)
-    episodes = read_episodes(Path(reference), _reading_options(own))
-    world: EnvironmentSettings | None = None
-    if played_in is not None:
-        world = environment_settings(str(played_in), _world_options(own), num_envs=1)
-    if world is not None and _layouts(world) != (episodes.observations_layout, episodes.actions_layout):
-        raise GalleyError(
-            "environment-invalid",
-            f"data.options.environment: {played_in} has other spaces than the episodes in {reference}",
-            hint="name the environment that they were played in",
-        )
-    return _OpenWorld(episodes.observations_layout, episodes.actions_layout, world, episodes)
-
-
-def is_environment(reference: str) -> bool:
-    """Whether the words name an environment, rather than a file of stored episodes."""
-    if Path(reference).exists():
-        return False
-    return ":" in reference
-
-
-_WORLD_OPTIONS = ("kwargs", "wrappers", "observe", "vector", "workers")
-
-
-def _world_options(options: Mapping[str, Any]) -> dict[str, Any]:
-    return {key: value for key, value in options.items() if key in _WORLD_OPTIONS}
-
-
-def _reading_options(options: Mapping[str, Any]) -> dict[str, Any]:
-    return {key: value for key, value in options.items() if key not in _WORLD_OPTIONS}
-
-
-def _layouts(settings: EnvironmentSettings) -> tuple[ObservationLayout, ActionLayout]:
-    one = open_environments(replace(settings, vector="auto"))
-    try:
-        return one.observations, one.actions
-    finally:
-        one.close()
-
-
-def _train_and_judge(asked: Recipe, decided: ControlPlan, world: _OpenWorld, folder: RunFolder, log: EventLog) -> None:
+def _train_and_judge(asked: Recipe, decided: ControlPlan, world: OpenWorld, folder: RunFolder, log: EventLog) -> None:
     from galley.evaluate.control import finish_control
 
     trained = _train(asked, decided, world, folder, log)
@@ -186,7 +113,7 @@ def _train_and_judge(asked: Recipe, decided: ControlPlan, world: _OpenWorld, fol
     finish_control(folder, asked, decided, world.settings, trained, observer=log)
 
 
-def _train(asked: Recipe, decided: ControlPlan, world: _OpenWorld, folder: RunFolder, log: EventLog) -> Decision:
+def _train(asked: Recipe, decided: ControlPlan, world: OpenWorld, folder: RunFolder, log: EventLog) -> Decision:
     """Make the agent, run the loop, save the best policy; give the trained one, to compare with what was saved."""
     import torch
 
@@ -220,7 +147,7 @@ def _train(asked: Recipe, decided: ControlPlan, world: _OpenWorld, folder: RunFo
                 opened.close()
 
 
-def _agent(decided: ControlPlan, world: _OpenWorld, environments: Environments | None, log: EventLog) -> Agent:
+def _agent(decided: ControlPlan, world: OpenWorld, environments: Environments | None, log: EventLog) -> Agent:
     from galley.methods.control.base import World, WorldFacts
     from galley.models.control.spec import network_spec
 

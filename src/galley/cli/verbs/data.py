@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from argparse import ArgumentParser, Namespace
-from typing import TYPE_CHECKING
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Any
 
 from galley.base import GalleyError
 from galley.cli.verb import Verb, color, emit, json_argument, say, width
+from galley.data.sources import SCHEMES
 
 if TYPE_CHECKING:
     from galley.data.describe import Description
@@ -26,9 +28,27 @@ def _arguments(parser: ArgumentParser) -> None:
 
 def _run(args: Namespace) -> int:
     from galley.data.describe import render
+    from galley.data.worlds import is_environment
 
-    description = _description(_recipe(args), tokens=args.tokens)
+    if is_environment(args.source) and args.source.partition(":")[0] not in SCHEMES:
+        return _environment(args, args.source, {})
+    recipe = _recipe(args)
+    if recipe.task == "control":
+        return _environment(args, recipe.data.path, recipe.data.options)
+    description = _description(recipe, tokens=args.tokens)
     emit(args, description.to_json(), lambda: render(description, width=width(), color=color()))
+    return 0
+
+
+def _environment(args: Namespace, reference: str, options: dict[str, Any]) -> int:
+    """What an environment shows and takes."""
+    from galley.data.environments.describe import describe
+    from galley.data.worlds import evaluation_world
+
+    settings = evaluation_world(reference, options)
+    assert settings is not None
+    described = describe(settings)
+    emit(args, asdict(described), lambda: "\n".join(described.lines()))
     return 0
 
 
@@ -68,9 +88,14 @@ def _description(recipe: Recipe, *, tokens: bool) -> Description:
 
 
 VERB = Verb(
-    help="show what is read from data: rows, columns, lengths, duplicates, leaks, two rendered examples",
+    help="show what is read from data: rows, columns, lengths, duplicates, leaks, two examples; or a world's spaces",
     group="prepare",
     arguments=_arguments,
     run=_run,
-    examples=("galley data faq.csv", "galley data faq.yaml --tokens", "galley data reviews.csv task=classify"),
+    examples=(
+        "galley data faq.csv",
+        "galley data faq.yaml --tokens",
+        "galley data reviews.csv task=classify",
+        "galley data gym:CartPole-v1",
+    ),
 )
