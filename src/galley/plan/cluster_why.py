@@ -152,8 +152,8 @@ PREDICTIONS = {
 """What is predicted for several devices alone."""
 TRACES = {
     "memory": Trace(
-        "of the fullest device, in the phase that needs most, the sum of its parts; whether it fits also counts what the "
-        "allocator wastes, and context and kernels",
+        "of the fullest device, in the phase that needs most, the sum of its parts; whether it fits also counts what "
+        "the allocator wastes, and context and kernels",
         _memory,
         "galley/plan/memory_model.py, states.py, activations.py; Korthikanti et al. 2022, arXiv 2205.05198, and "
         "Rajbhandari et al. 2019, arXiv 1910.02054",
