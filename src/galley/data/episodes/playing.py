@@ -48,6 +48,8 @@ def from_environment(environments: Environments, player: Chooses, episodes: int,
         step = environments.step(actions)
         _keep(observations, actions, step, running, done)
         over = step.terminated | step.truncated
+        if step.idle is not None:
+            over |= step.idle  # an idle step is not to be remembered either
         if over.any():
             player.ended(over)
         observations = step.observations

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -11,7 +11,14 @@ import torch
 
 from galley.base import GalleyError
 from galley.methods.control.flat_adam import FlatParameters
-from galley.methods.control.rollouts import Collector, Rollout, advantages, explained_variance
+from galley.methods.control.rollouts import (
+    Collector,
+    Rollout,
+    advantages,
+    explained_variance,
+    minibatches,
+    standardised,
+)
 from galley.methods.control.written_out import WrittenOut, can_be_written_out, chunks, parameter_order
 from galley.models.control.actor_critic import ActorCritic
 from galley.models.control.distributions import Sampler
@@ -56,6 +63,7 @@ class OnPolicy:
         normalise_observations: whether, where they are plain numbers.
         normalise_rewards: whether rewards are divided by the standard deviation of discounted returns.
         initial_log_std: for actions that are numbers.
+        masked: whether the environments are asked which choices are allowed.
     """
 
     def __init__(
@@ -68,6 +76,7 @@ class OnPolicy:
         normalise_observations: bool,
         normalise_rewards: bool,
         initial_log_std: float,
+        masked: bool = False,
     ) -> None:
         assert world.environments is not None
         facts = world.facts
@@ -78,11 +87,12 @@ class OnPolicy:
             facts.network,
             normalise=normalise,
             initial_log_std=initial_log_std,
+            masked=masked,
             seed=world.seed,
         ).to(world.device)
         self.random = np.random.default_rng([world.seed, 1])
         self.device = world.device
-        by_hand = world.device == "cpu" and can_be_written_out(self.networks)
+        by_hand = world.device == "cpu" and not masked and can_be_written_out(self.networks)
         self.flat = FlatParameters(parameter_order(self.networks) if by_hand else self.networks.parameters())
         self.written = WrittenOut(self.networks, self.flat, world.environments.num_envs) if by_hand else None
         self._gamma, self._gae_lambda = gamma, gae_lambda
@@ -92,6 +102,7 @@ class OnPolicy:
             gamma=gamma,
             normalise_observations=normalise,
             normalise_rewards=normalise_rewards,
+            masked=masked,
             seed=world.seed,
         )
         self._actor = SampledActor(self.networks, self.written, self.random, world.device)
@@ -113,10 +124,27 @@ class OnPolicy:
             "values": now,
             "advantages": found,
             "returns": found + now,
+            **({} if rollout.masks is None else {"masks": rollout.masks}),
         }
         rows = rollout.rows(columns)
         explained = explained_variance(rows["values"], rows["returns"])
         return Gathered(rows, len(rows["values"]), rollout.episodes, explained)
+
+    def judge(self, batch: Mapping[str, Tensor]) -> tuple[Tensor, Tensor, Tensor, Mapping[str, Tensor]]:
+        """Log-probabilities, entropies and values now, [B], and the columns of the batch that belong to them."""
+        return *self.networks.judge(batch["observations"], batch["actions"], batch.get("masks")), batch
+
+    def minibatches(self, rows: Mapping[str, Array], batch_size: int) -> Iterator[dict[str, Array]]:
+        """All rows once, in random order, in pieces."""
+        return minibatches(rows, batch_size, self.random)
+
+    def some(self, rows: Mapping[str, Array], batch_size: int) -> dict[str, Array]:
+        """The first piece of the rows as they are."""
+        return {name: column[:batch_size] for name, column in rows.items()}
+
+    def standardise(self, batch: dict[str, Array]) -> None:
+        """Bring the advantages of a piece to mean 0 and deviation 1."""
+        batch["advantages"] = standardised(batch["advantages"])
 
     def updated(self) -> None:
         """Tell the decision what it cannot see: the standard deviations after an update."""
@@ -128,6 +156,7 @@ class OnPolicy:
         steps, number = rollout.valid.shape
         seen = rollout.observations.reshape(-1, rollout.observations.shape[-1])
         chosen = rollout.actions.reshape(steps * number, *rollout.actions.shape[2:])
+        masks = None if rollout.masks is None else rollout.masks.reshape(steps * number, -1)
         log_probs, values = np.empty(steps * number, np.float32), np.empty(len(seen), np.float32)
         for part in chunks(steps * number, _CHUNK):
             if self.written is not None:
@@ -135,7 +164,8 @@ class OnPolicy:
                 log_probs[part], values[part] = pieces.log_probs, pieces.values
                 continue
             with torch.no_grad():
-                judged = self.networks.judge(self._tensor(seen[part]), self._tensor(chosen[part]))
+                allowed = None if masks is None else self._tensor(masks[part])
+                judged = self.networks.judge(self._tensor(seen[part]), self._tensor(chosen[part]), allowed)
             log_probs[part], values[part] = judged[0].cpu().numpy(), judged[2].cpu().numpy()
         values[steps * number :] = self._values(rollout.observations[-1])
         return log_probs.reshape(steps, number), values.reshape(steps + 1, number)

@@ -9,7 +9,7 @@ import numpy as np
 if TYPE_CHECKING:
     from galley.data.environments import Environments, Episode
     from galley.data.environments.layout import ActionLayout
-    from galley.models.control.decision import Decision
+    from galley.models.control.decision import Decision, Remembered
 
     Array = np.ndarray[Any, Any]
 
@@ -64,6 +64,8 @@ def play(environments: Environments, player: Player, episodes: int, *, seed: int
         step = environments.step(player.act(observations, environments.action_masks()))
         observations = step.observations
         over = step.terminated | step.truncated
+        if step.idle is not None:
+            over |= step.idle  # an idle step is not to be remembered either
         if over.any():
             player.ended(over)
         for episode in step.episodes:
@@ -80,21 +82,31 @@ class DecisionPlayer:
 
     def __init__(self, decision: Decision) -> None:
         self._decision = decision
+        self._remembered: Remembered | None = None
+        self._starts: Array | None = None
 
     def begin(self, num_envs: int) -> None:
         """Forget earlier episodes."""
         self._decision.eval()
+        self._remembered = self._decision.begin(num_envs)
+        self._starts = None
 
     def act(self, observations: Array, masks: Array | None) -> Array:
         """The best action for each row."""
         import torch
 
         with torch.inference_mode():
-            actions: Array = self._decision(torch.as_tensor(observations)).numpy()
+            starts, allowed = (None if told is None else torch.as_tensor(told) for told in (self._starts, masks))
+            found, self._remembered = self._decision.act(
+                torch.as_tensor(observations), self._remembered, starts, allowed
+            )
+        self._starts = None
+        actions: Array = found.numpy()
         return actions
 
     def ended(self, over: Array) -> None:
-        """Nothing is remembered."""
+        """A policy with memory forgets these copies before the next step."""
+        self._starts = over
 
 
 class RandomPlayer:

@@ -17,6 +17,10 @@ if TYPE_CHECKING:
     from torch import Tensor, nn
 
     from galley.data.environments.layout import ActionKind
+    from galley.methods.control.on_policy import OnPolicy
+    from galley.methods.control.recurrent import RecurrentCore
+
+    PpoCore = OnPolicy | RecurrentCore
 
     Array = np.ndarray[Any, Any]
 
@@ -24,8 +28,8 @@ if TYPE_CHECKING:
 class PpoConfig(ControlConfig):
     """Settings of `method: ppo`."""
 
-    num_envs: int = Field(8, ge=1, le=4096, description="copies of the environment played together")
-    num_steps: int = Field(64, ge=1, description="steps in each copy between two rounds of updates")
+    num_envs: int = Field(16, ge=1, le=4096, description="copies of the environment played together")
+    num_steps: int = Field(32, ge=1, description="steps in each copy between two rounds of updates")
     batch_size: int = Field(256, ge=1, description="steps of a minibatch, about: pieces are of nearly equal size")
     num_epochs: int = Field(10, ge=1, le=100, description="times that each step is learned from")
     learning_rate: float = Field(1e-3, gt=0, le=1, description="of Adam")
@@ -43,9 +47,9 @@ class PpoConfig(ControlConfig):
         None, gt=0, description="updates of a round end when the policy moved by 1.5 times this; null: never"
     )
     normalise_observations: bool = Field(
-        False, description="shift and scale observations of plain numbers by their running mean and deviation"
+        True, description="shift and scale observations of plain numbers by their running mean and deviation"
     )
-    normalise_rewards: bool = Field(False, description="divide rewards by the running deviation of discounted returns")
+    normalise_rewards: bool = Field(True, description="divide rewards by the running deviation of discounted returns")
     initial_log_std: float = Field(0.0, ge=-5, le=2, description="of actions that are numbers: log deviation at first")
 
 
@@ -85,25 +89,23 @@ class Ppo:
 
 
 class PpoAgent:
-    """PPO at work; see `Agent`."""
+    """PPO at work; see `Agent`.
+
+    Args:
+        config: settings.
+        world: with environments.
+        core: networks and collection; the usual ones when None.
+    """
 
     parts: tuple[str, ...] = ("policy",)
 
-    def __init__(self, config: PpoConfig, world: World) -> None:
+    def __init__(self, config: PpoConfig, world: World, core: PpoCore | None = None) -> None:
         from galley.methods.control.flat_adam import FlatAdam
         from galley.methods.control.on_policy import OnPolicy
 
         self.config = config
         self._total_steps = world.facts.steps
-        self._core = OnPolicy(
-            world,
-            num_steps=config.num_steps,
-            gamma=config.gamma,
-            gae_lambda=config.gae_lambda,
-            normalise_observations=config.normalise_observations,
-            normalise_rewards=config.normalise_rewards,
-            initial_log_std=config.initial_log_std,
-        )
+        self._core = core or OnPolicy(world, **collection(config))
         self.decision = self._core.networks.decision
         self._adam = FlatAdam(self._core.flat, epsilon=1e-5)
         self._clip_range = config.clip_range
@@ -137,13 +139,11 @@ class PpoAgent:
 
     def _minibatches(self) -> Any:
         """Of all epochs, with advantages as the loss takes them."""
-        from galley.methods.control.rollouts import minibatches, standardised
-
         config = self.config
         for _ in range(config.num_epochs):
-            for batch in minibatches(self._rows, config.batch_size, self._core.random):
+            for batch in self._core.minibatches(self._rows, config.batch_size):
                 if config.normalise_advantages:
-                    batch["advantages"] = standardised(batch["advantages"])
+                    self._core.standardise(batch)
                 yield batch
 
     def _gradient(self, batch: Mapping[str, Array]) -> dict[str, float] | None:
@@ -173,20 +173,16 @@ class PpoAgent:
 
     def sample(self) -> Mapping[str, Tensor]:
         """Rows of the last rollout: observations, actions, log_probs, values, advantages (normalised), returns."""
-        from galley.methods.control.rollouts import standardised
-
-        rows = {name: column[: self.config.batch_size] for name, column in self._rows.items()}
+        rows = self._core.some(self._rows, self.config.batch_size)
         if self.config.normalise_advantages:
-            rows["advantages"] = standardised(rows["advantages"])
+            self._core.standardise(rows)
         return self._core.tensors(rows)
 
     def loss(self, part: str, batch: Mapping[str, Tensor]) -> Loss:
         """See `Ppo`; a sum over rows."""
         config = self.config
-        judged = self._core.networks.judge(batch["observations"], batch["actions"])
         return ppo_loss(
-            *judged,
-            batch,
+            *self._core.judge(batch),
             clip_range=self._clip_range,
             value_clip_range=config.value_clip_range,
             entropy_coefficient=config.entropy_coefficient,
@@ -205,6 +201,18 @@ class PpoAgent:
         """Put `state` back."""
         self._core.load_state(state["core"])
         self._adam.load_state(state["adam"])
+
+
+def collection(config: PpoConfig) -> dict[str, Any]:
+    """The settings that collecting steps takes."""
+    return {
+        "num_steps": config.num_steps,
+        "gamma": config.gamma,
+        "gae_lambda": config.gae_lambda,
+        "normalise_observations": config.normalise_observations,
+        "normalise_rewards": config.normalise_rewards,
+        "initial_log_std": config.initial_log_std,
+    }
 
 
 def ppo_loss(

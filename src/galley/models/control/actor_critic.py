@@ -26,6 +26,7 @@ class ActorCritic(nn.Module):
         observations, actions: layouts.
         network: hidden layers of each of both; convolutions and a network of one's own are shared.
         normalise: whether the policy holds a normalisation of observations.
+        masked: whether the policy is told which choices are allowed.
         initial_log_std: logarithm of the first standard deviation, for numbers.
         seed: of the first weights: orthogonal, gain sqrt(2), 0.01 for the policy's last layer and 1 for the value's.
 
@@ -40,11 +41,14 @@ class ActorCritic(nn.Module):
         *,
         normalise: bool,
         initial_log_std: float,
+        masked: bool = False,
         seed: int,
     ) -> None:
         super().__init__()
         box = actions.kind == "box"
-        spec = DecisionSpec(observations, actions, network, "mean" if box else "logits", normalise=normalise)
+        spec = DecisionSpec(
+            observations, actions, network, "mean" if box else "logits", normalise=normalise, masked=masked
+        )
         with torch.random.fork_rng(devices=[]):
             torch.default_generator.manual_seed(seed)
             self.decision = Decision(spec)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
-from typing import TYPE_CHECKING, Any, Literal, cast
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias, cast
 
 import torch
 from torch import nn
@@ -25,6 +25,8 @@ if TYPE_CHECKING:
 
     Array = np.ndarray[Any, Any]
 
+Remembered: TypeAlias = "tuple[Tensor, Tensor]"
+"""Hidden state and cell of an LSTM, [1, N, H] each."""
 Rule = Literal["logits", "mean", "squashed", "values", "quantiles"]
 """How outputs become the best action.
 
@@ -48,6 +50,7 @@ class DecisionSpec:
         quantiles: of each choice, for the rule `quantiles`.
         dueling: state value and advantages apart, for `values` and `quantiles`.
         lstm: units of a recurrent layer between encoder and hidden layers; 0 for none.
+        masked: whether choices that the environment forbids are left out, for `logits`.
     """
 
     observations: ObservationLayout
@@ -59,6 +62,7 @@ class DecisionSpec:
     quantiles: int = 1
     dueling: bool = False
     lstm: int = 0
+    masked: bool = False
 
     @property
     def num_outputs(self) -> int:
@@ -150,8 +154,46 @@ class Decision(nn.Module):
             "Tensor", (values_B1Q + advantages_BCQ - advantages_BCQ.mean(1, keepdim=True)).reshape(out.shape[0], -1)
         )
 
-    def best(self, outputs_BO: Tensor) -> Tensor:
-        """The action of the rule: [B] int64 for discrete spaces (from the lowest choice on), [B, A] else."""
+    def begin(self, num_envs: int) -> Remembered | None:
+        """What is remembered before the first step of so many copies: zeros, or nothing without a memory."""
+        if self.memory is None:
+            return None
+        zeros = self.get_buffer("low").new_zeros((1, num_envs, self.spec.lstm))
+        return zeros, zeros
+
+    def act(
+        self,
+        observations_ND: Tensor,
+        remembered: Remembered | None,
+        starts_N: Tensor | None = None,
+        masks_NC: Tensor | None = None,
+    ) -> tuple[Tensor, Remembered | None]:
+        """One step of N copies: the best actions, and what is remembered after it.
+
+        Args:
+            observations_ND: raw.
+            remembered: from `begin` or the step before.
+            starts_N: bool, copies whose episode begins: they forget; None when none does.
+            masks_NC: allowed choices, bool; looked at by a masked policy alone.
+        """
+        seen_ND = self.normalised(observations_ND)
+        if self.memory is None or remembered is None:
+            outputs_NO = self.outputs(seen_ND)
+        else:
+            features_NF = self.encoder(seen_ND)
+            after_1NH, remembered = self.memory(features_NF[None], forget(remembered, starts_N))
+            outputs_NO = self.from_features(after_1NH[0])
+        return self.best(outputs_NO, masks_NC if self.spec.masked else None), remembered
+
+    def best(self, outputs_BO: Tensor, masks_BC: Tensor | None = None) -> Tensor:
+        """The action of the rule: [B] int64 for discrete spaces (from the lowest choice on), [B, A] else.
+
+        Args:
+            outputs_BO: of the network.
+            masks_BC: allowed choices, bool, for the rule `logits`; None when all are.
+        """
+        if masks_BC is not None:
+            outputs_BO = outputs_BO.masked_fill(~masks_BC, -torch.inf)
         actions, rule = self.spec.actions, self.spec.rule
         if rule == "quantiles":
             outputs_BO = outputs_BO.reshape(outputs_BO.shape[0], actions.num_choices, -1).mean(dim=2)
@@ -166,6 +208,14 @@ class Decision(nn.Module):
     def forward(self, observations_BD: Tensor) -> Tensor:
         """The best action for raw observations, as `ActionLayout` says; choices count from 0."""
         return self.best(self.outputs(self.normalised(observations_BD)))
+
+
+def forget(remembered: Remembered, starts_N: Tensor | None) -> Remembered:
+    """Zeros where an episode begins; hidden state and cell are [1, N, H]."""
+    if starts_N is None:
+        return remembered
+    kept_N1 = ~starts_N[:, None]
+    return remembered[0] * kept_N1, remembered[1] * kept_N1
 
 
 def parameter_count(module: nn.Module) -> int:
