@@ -72,7 +72,7 @@ def _chosen(name: str, options: Mapping[str, Any]) -> tuple[Wrapper[Any], Any]:
 def _bad_option(kind: Wrapper[Any], error: ValidationError) -> GalleyError:
     import difflib
 
-    first = error.errors()[0]
+    first = min(error.errors(), key=lambda one: one["type"] != "extra_forbidden")  # a typing error hides the name
     key = ".".join(str(part) for part in first["loc"])
     place = f"data.options.wrappers.{kind.name}.{key}"
     known = list(kind.Config.model_fields)
