@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from types import SimpleNamespace
 from typing import Any
 
+import gymnasium
 import numpy as np
 import pytest
 import sb3_contrib
@@ -14,8 +15,11 @@ import torch
 from torch import nn
 
 from galley.base import GalleyError
+from galley.methods.control import registry
+from galley.methods.control.base import World, WorldFacts
 from galley.methods.control.exploration import ActionScale, Exploration
 from galley.methods.control.off_policy import OffPolicyAgent
+from galley.models.control.spec import Activation, NetworkSpec
 from methods.control import worlds
 
 pytestmark = pytest.mark.tiny
@@ -175,6 +179,7 @@ def test_renormalised_critics_equal_those_of_sb3_contrib(warmup: int) -> None:
         weight.grad = gradient
     mine = torch.autograd.grad(got.sum(), list(ours.weights))
     for weight, layer in zip(mine, linears(theirs.q_networks[1]), strict=True):
+        assert layer.weight.grad is not None
         assert torch.allclose(weight[1], layer.weight.grad, rtol=1e-4, atol=1e-5)
     ours.absorb(statistics)
     after = [layer for layer in theirs.q_networks[0] if hasattr(layer, "ra_mean")]
@@ -184,20 +189,20 @@ def test_renormalised_critics_equal_those_of_sb3_contrib(warmup: int) -> None:
 
 @pytest.mark.parametrize("activation", ["relu", "tanh", "silu"])
 @pytest.mark.parametrize("name", NAMES)
-def test_an_update_goes_down_the_gradient_of_the_loss(name: str, activation: str) -> None:
+def test_an_update_goes_down_the_gradient_of_the_loss(name: str, activation: Activation) -> None:
     """The written-out gradient equals the one that autograd finds of `loss`."""
     agent = learned(name)
     if activation != "relu":
-        method = worlds.registry.get(name)
+        method = registry.get(name)
         small = {key: value for key, value in worlds.SMALL.items() if key in method.Config.model_fields}
         made = worlds.environments("gym:Pendulum-v1", 2)
-        network = worlds.NetworkSpec(HIDDEN, activation)  # type: ignore[arg-type]
-        facts = worlds.WorldFacts(made.observations, made.actions, network, 1000)
+        network = NetworkSpec(HIDDEN, activation)
+        facts = WorldFacts(made.observations, made.actions, network, 1000)
         agent = method(method.Config.model_validate(small)).agent(
-            worlds.World(facts, made, None, 0, "cpu", lambda kind, message: None)
+            World(facts, made, None, 0, "cpu", lambda kind, message: None)
         )
         for _ in range(16):
-            agent.step(0)  # type: ignore[attr-defined]
+            agent.step(0)
     learner: Any = agent._learner
     batch = learner.sample(agent.memory)
     trained = (
@@ -219,13 +224,16 @@ def test_an_update_goes_down_the_gradient_of_the_loss(name: str, activation: str
         optimiser.step = lambda: None  # weights stay, so that the losses stay
     with torch.no_grad():
         if name in SOFT:
-            drawn = learner._pass.draw(batch["successors"], batch["next_noise"])
+            drawn, log_probs = learner._pass.draw(
+                torch.cat([batch["observations"], batch["successors"]]),
+                torch.cat([batch["noise"], batch["next_noise"]]),
+            )
             plain = {key: value for key, value in batch.items() if not key.startswith(("whole", "place"))}
             if name == "crossq":
                 learner._critic._critics.absorb = lambda statistics: None
-            value = learner._critic.learn(plain, *drawn, learner.coefficient())
+            value = learner._critic.learn(plain, drawn[16:], log_probs[16:], learner.coefficient())
             assert float(value) == pytest.approx(float(agent.loss("critic", batch).total.detach()) / 16, rel=1e-5)
-            actions, log_prob = learner._pass.draw(batch["observations"], batch["noise"])
+            actions, log_prob = drawn[:16], log_probs[:16]
             learner._temperature.flat.gradient.copy_(-log_prob.mean() - learner._target_entropy)
             _, slope = learner._critic.slope(batch["observations"], actions)
             critic_gradient = learner._critic.trained.flat.gradient
@@ -341,7 +349,7 @@ def test_images_go_through_their_encoder() -> None:
 class Pixels(worlds.Constant):
     """Nothing but noise to see."""
 
-    observation_space = worlds.gymnasium.spaces.Box(0, 255, (6, 6, 1), np.uint8)
+    observation_space = gymnasium.spaces.Box(0, 255, (6, 6, 1), np.uint8)
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> Any:
         super().reset(seed=seed)
@@ -352,4 +360,4 @@ class Pixels(worlds.Constant):
 
 
 def pixels() -> Any:
-    return worlds.gymnasium.wrappers.TimeLimit(Pixels(box=True), 10)
+    return gymnasium.wrappers.TimeLimit(Pixels(box=True), 10)

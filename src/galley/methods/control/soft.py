@@ -108,7 +108,8 @@ class SoftLearner:
         self._trained = Trained(self._actor, settings.learning_rate, betas=settings.betas)
         self._actor.tie()
         activation = facts.network.activation
-        self._pass = SquashedPass(self._actor, activation, settings.batch_size)
+        rows = settings.batch_size
+        self._pass = SquashedPass(self._actor, activation, 2 * rows, learned=rows)
         self._acting = SquashedPass(self._actor, activation, world.environments.num_envs)
         self._learned = settings.entropy_coefficient == "auto"
         start = settings.initial_entropy_coefficient if self._learned else float(settings.entropy_coefficient)
@@ -175,17 +176,20 @@ class SoftLearner:
         return Updates(found["critic_loss"], norm, self._settings.learning_rate, metrics)
 
     def _update(self, batch: Batch, critics: Means, actors: Means) -> None:
-        coefficient = self.coefficient()
-        loss = self._critic.learn(batch, *self._pass.draw(batch["successors"], batch["next_noise"]), coefficient)
+        coefficient, rows = self.coefficient(), len(batch["rewards"])
+        # the actor moves last, so both draws can be one
+        drawn, log_probs = self._pass.draw(
+            torch.cat([batch["observations"], batch["successors"]]), torch.cat([batch["noise"], batch["next_noise"]])
+        )
+        loss = self._critic.learn(batch, drawn[rows:], log_probs[rows:], coefficient)
         critics.add(loss, self._critic.trained.grad_norm())
         if self._count % self._settings.actor_delay == 0:
-            actions, log_prob = self._pass.draw(batch["observations"], batch["noise"])
+            actions, log_prob = drawn[:rows], log_probs[:rows]
             entropy = -log_prob.mean()
             if self._learned:
                 self._temperature.flat.gradient.copy_(entropy - self._target_entropy)
                 self._temperature.step()
             value, slope = self._critic.slope(batch["observations"], actions)
-            rows = len(actions)
             self._pass.learn(slope / -rows, coefficient / rows)
             self._trained.step()
             mean = value.mean()

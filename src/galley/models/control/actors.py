@@ -103,13 +103,17 @@ class ActorPass:
         encoder: before them.
         activation: between them.
         rows: B.
+        learned: gradients flow through the first rows alone, so many; 0 for all.
     """
 
-    def __init__(self, layers: Sequence[nn.Linear], encoder: Encoder, activation: str, rows: int) -> None:
+    def __init__(
+        self, layers: Sequence[nn.Linear], encoder: Encoder, activation: str, rows: int, learned: int = 0
+    ) -> None:
         self._layers, self._encoder, self._act = layers, encoder, ACTIVATIONS[activation]()
+        self._learned = learned or rows
         written = encoder.own is None and encoder.layout.is_vector and activation in WRITTEN_OUT
         weights, biases = [layer.weight for layer in layers], [layer.bias for layer in layers]
-        self._pass = MlpPass(weights, biases, activation, rows) if written else None
+        self._pass = MlpPass(weights, biases, activation, rows, learned) if written else None
 
     def outputs(self, observations_BD: Tensor) -> Tensor:
         """Of the last layer; valid until the next pass."""
@@ -120,7 +124,7 @@ class ActorPass:
             features = self._encoder(observations_BD)
             for number, layer in enumerate(self._layers):
                 features = layer(self._act(features) if number else features)
-        self._graph = features
+            self._graph = features[: self._learned]
         return cast("Tensor", features.detach())
 
     def learn(self, gradient_BO: Tensor) -> None:
@@ -137,12 +141,12 @@ class SquashedPass:
     """Draws actions and leads gradients back, for the updates of a `SquashedActor`.
 
     Args:
-        actor: as for `ActorPass`.
-        activation, rows: likewise.
+        actor: whose parameters have their `.grad` and do not move any more.
+        activation, rows, learned: as for `ActorPass`.
     """
 
-    def __init__(self, actor: SquashedActor, activation: str, rows: int) -> None:
-        self._layers = ActorPass(actor.layers, actor.encoder, activation, rows)
+    def __init__(self, actor: SquashedActor, activation: str, rows: int, learned: int = 0) -> None:
+        self._layers = ActorPass(actor.layers, actor.encoder, activation, rows, learned)
 
     def draw(self, observations_BD: Tensor, noise_BA: Tensor) -> tuple[Tensor, Tensor]:
         """Actions, [B, A], and their log-probabilities, [B]."""
@@ -155,14 +159,15 @@ class SquashedPass:
         """Write the weights' gradients over their `.grad`.
 
         Args:
-            of_actions_BA: gradient of the actions that were drawn last.
+            of_actions_BA: gradient of the (first, learned) actions that were drawn last.
             of_log_prob: of their log-probabilities, the same for every row, [1].
         """
-        actions, raw_log_std = self._actions, self._raw[:, self._actions.shape[1] :]
+        size, rows = self._actions.shape[1], len(of_actions_BA)
+        actions, raw_log_std, noise = self._actions[:rows], self._raw[:rows, size:], self._noise[:rows]
         squares = actions.square()
         # d log_prob / d action is 2 a / (1 + eps - a^2); d action / d (before tanh) is 1 - a^2
         of_before = (of_actions_BA + (2.0 * of_log_prob) * actions / (1.0 + EPSILON - squares)) * (1.0 - squares)
-        of_log_std = of_before * self._noise * raw_log_std.clamp(LOG_STD_MIN, LOG_STD_MAX).exp() - of_log_prob
+        of_log_std = of_before * noise * raw_log_std.clamp(LOG_STD_MIN, LOG_STD_MAX).exp() - of_log_prob
         of_log_std = torch.ops.aten.hardtanh_backward(of_log_std, raw_log_std, LOG_STD_MIN, LOG_STD_MAX)
         self._layers.learn(torch.cat([of_before, of_log_std], dim=1))
 

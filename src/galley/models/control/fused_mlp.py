@@ -74,25 +74,29 @@ class MlpPass:
         biases: of each layer, [O] or [K, O].
         activation: one of `WRITTEN_OUT`.
         rows: B.
+        learned: gradients flow through the first rows alone, so many; 0 for all.
     """
 
-    def __init__(self, weights: Sequence[Tensor], biases: Sequence[Tensor], activation: str, rows: int) -> None:
+    def __init__(
+        self, weights: Sequence[Tensor], biases: Sequence[Tensor], activation: str, rows: int, learned: int = 0
+    ) -> None:
         first = weights[0]
         networks = first.shape[:-2]
+        learned = learned or rows
         self._product = torch.bmm if networks else torch.mm
         self._relu = activation == "relu"
         self.inputs = first.new_zeros(rows, first.shape[-1])
         """To be filled before `forward`, [B, I]."""
         shared = self.inputs.expand(*networks, -1, -1)
         self._hidden = [shared] + [first.new_zeros(*networks, rows, w.shape[-2]) for w in weights]
-        self._down = [torch.zeros_like(hidden) for hidden in self._hidden[1:-1]]
-        self._to_inputs = first.new_zeros(*networks, rows, first.shape[-1])
+        self._kept = [hidden[..., :learned, :] for hidden in self._hidden]
+        self._down = [hidden.new_zeros(hidden.shape) for hidden in self._kept[1:-1]]
+        self._down_turned = [down.transpose(-1, -2) for down in self._down]
+        self._to_inputs = first.new_zeros(*networks, learned, first.shape[-1])
         self._weights = [w.detach() for w in weights]
         self._turned = [w.transpose(-1, -2) for w in self._weights]
         self._biases = [b.detach().unsqueeze(-2) for b in biases]
         self._gradients = [(w.grad, b.grad) for w, b in zip(weights, biases, strict=True)]
-        self._hidden_turned = [hidden.transpose(-1, -2) for hidden in self._hidden]
-        self._down_turned = [down.transpose(-1, -2) for down in self._down]
 
     def forward(self) -> Tensor:
         """Outputs, [B, O] or [K, B, O]; valid until the next pass."""
@@ -110,7 +114,7 @@ class MlpPass:
         turned = gradient.transpose(-1, -2)
         for number in range(len(self._weights) - 1, -1, -1):
             of_weight, of_bias = self._gradients[number]
-            self._product(turned, self._hidden[number], out=of_weight)
+            self._product(turned, self._kept[number], out=of_weight)
             torch.sum(gradient, -2, out=of_bias)
             if number:
                 gradient, turned = self._through(gradient, number), self._down_turned[number - 1]
@@ -124,7 +128,7 @@ class MlpPass:
 
     def _through(self, gradient: Tensor, number: int) -> Tensor:
         """Down through a layer and the activation before it."""
-        down, hidden = self._down[number - 1], self._hidden[number]
+        down, hidden = self._down[number - 1], self._kept[number]
         self._product(gradient, self._weights[number], out=down)
         if self._relu:
             torch.ops.aten.threshold_backward.grad_input(down, hidden, 0, grad_input=down)
