@@ -142,7 +142,7 @@ def test_contradictions_say_what_does_not_go_together(override: dict[str, Any], 
     ],
     ids=str,
 )
-def test_what_the_model_does_not_divide_into(changes: dict[str, int], parallel: dict[str, int], words: str) -> None:
+def test_what_the_model_does_not_divide_into(changes: dict[str, Any], parallel: dict[str, int], words: str) -> None:
     with pytest.raises(GalleyError, match=words):
         laid_out(NODES, replace(LLAMA_8B, **changes), override={"tuning": "full", "parallel": parallel})
 
