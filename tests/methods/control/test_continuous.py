@@ -19,6 +19,7 @@ from galley.methods.control import registry
 from galley.methods.control.base import World, WorldFacts
 from galley.methods.control.exploration import ActionScale, Exploration
 from galley.methods.control.off_policy import OffPolicyAgent
+from galley.methods.control.playing import DecisionPlayer, play
 from galley.models.control.spec import Activation, NetworkSpec
 from methods.control import worlds
 
@@ -361,3 +362,48 @@ class Pixels(worlds.Constant):
 
 def pixels() -> Any:
     return gymnasium.wrappers.TimeLimit(Pixels(box=True), 10)
+
+
+class Tracking(gymnasium.Env[Any, Any]):
+    """The best action is half of what is seen, with the sign turned; whatever is done, something new is seen next."""
+
+    observation_space = gymnasium.spaces.Box(-1, 1, (1,), np.float32)
+    action_space = gymnasium.spaces.Box(-2, 2, (1,), np.float32)
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> Any:
+        super().reset(seed=seed)
+        self._seen = self.np_random.uniform(-1, 1, 1).astype(np.float32)
+        return self._seen, {}
+
+    def step(self, action: Any) -> Any:
+        reward = -float(abs(action[0] + self._seen[0] / 2))
+        self._seen = self.np_random.uniform(-1, 1, 1).astype(np.float32)
+        return self._seen, reward, False, False, {}
+
+
+def tracking() -> Any:
+    return gymnasium.wrappers.TimeLimit(Tracking(), 20)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_it_learns_to_act_well_where_it_has_not_been(name: str) -> None:
+    """20 steps an episode: random actions cost about 21, and learned ones, in episodes never seen, little."""
+    settings: dict[str, Any] = {"gamma": 0.5, "learning_rate": 3e-3, "batch_size": 64, "buffer_size": 2000}
+    settings |= {"learning_starts": 200, "train_frequency": 2, "gradient_steps": 2}
+    if name in SOFT:
+        settings["initial_entropy_coefficient"] = 0.1
+    if name != "crossq":
+        settings["tau"] = 0.05
+    words = "methods.control.test_continuous:tracking"
+    agent = worlds.make(name, words=words, settings=settings, hidden=(32, 32))
+    before = returns(agent, words)
+    for _ in range(450):
+        agent.step(0)
+    after = returns(agent, words)
+    assert before < -5
+    assert after > -3
+
+
+def returns(agent: Any, words: str) -> float:
+    episodes = play(worlds.environments(words, 4), DecisionPlayer(agent.decision), 8, seed=77)
+    return float(np.mean([episode.ret for episode in episodes]))
