@@ -14,7 +14,7 @@ from galley.methods import MethodConfig, registry
 pytestmark = pytest.mark.unit
 
 
-@pytest.mark.parametrize("name", methods.names())
+@pytest.mark.parametrize("name", registry.names())
 def test_declarations(name: str) -> None:
     method = registry.get(name)
     assert method.name == name
@@ -31,7 +31,7 @@ def test_declarations(name: str) -> None:
 
 
 def test_each_task_has_one_default() -> None:
-    tasks = [task for name in methods.names() for task in registry.get(name).tasks]
+    tasks = [task for name in registry.names() for task in registry.get(name).tasks]
     assert len(tasks) == len(set(tasks))
     assert methods.default_for("chat") == "sft"
     assert methods.default_for("complete") == "pretrain"

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any
 
 from galley.base import GalleyError
 from galley.cli.verb import Verb, color, emit, json_argument, say, width
-from galley.data.sources import SCHEMES
 
 if TYPE_CHECKING:
     from galley.data.describe import Description
@@ -28,6 +27,7 @@ def _arguments(parser: ArgumentParser) -> None:
 
 def _run(args: Namespace) -> int:
     from galley.data.describe import render
+    from galley.data.sources import SCHEMES
     from galley.data.worlds import is_environment
 
     if is_environment(args.source) and args.source.partition(":")[0] not in SCHEMES:
