@@ -12,7 +12,6 @@ import torch
 from sb3_contrib import QRDQN
 from sb3_contrib.common.utils import quantile_huber_loss
 from stable_baselines3 import DQN
-from stable_baselines3.common.callbacks import BaseCallback
 from torch import Tensor
 
 from galley import checkpoint
@@ -147,20 +146,6 @@ def test_written_out_updates_go_where_autograd_goes(options: dict[str, Any]) -> 
     assert torch.allclose(fast._flat.data, slow._flat.data, atol=1e-4)
 
 
-class Counting(BaseCallback):
-    """When SB3 moves its target, updates, and with which epsilon it acts."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.epsilons: list[float] = []
-        self.updates: list[int] = []
-
-    def _on_step(self) -> bool:
-        self.epsilons.append(self.model.exploration_rate)
-        self.updates.append(self.model._n_updates)
-        return True
-
-
 def test_steps_are_counted_as_stable_baselines_counts_them(monkeypatch: pytest.MonkeyPatch) -> None:
     steps = 400
     theirs = DQN(
@@ -174,8 +159,15 @@ def test_steps_are_counted_as_stable_baselines_counts_them(monkeypatch: pytest.M
         exploration_final_eps=0.1,
         **{**ARGUMENTS, "buffer_size": 1000},
     )
-    counting = Counting()
-    theirs.learn(steps, callback=counting)
+    epsilons: list[float] = []
+    their_updates: list[int] = []
+
+    def note(local: dict[str, Any], _: dict[str, Any]) -> bool:
+        epsilons.append(local["self"].exploration_rate)
+        their_updates.append(local["self"]._n_updates)
+        return True
+
+    theirs.learn(steps, callback=note)
     monkeypatch.setattr(worlds, "STEPS", steps)
     agent = make(
         num_envs=1,
@@ -193,8 +185,8 @@ def test_steps_are_counted_as_stable_baselines_counts_them(monkeypatch: pytest.M
         outcome = agent.step(done)
         done += outcome.steps
         if done < steps:  # what SB3's callback sees after a step is what that step was taken with
-            assert outcome.metrics["epsilon"] == pytest.approx(counting.epsilons[done])
-        assert updates == counting.updates[done - 1]
+            assert outcome.metrics["epsilon"] == pytest.approx(epsilons[done])
+        assert updates == their_updates[done - 1]
         updates += outcome.updates
         if not torch.equal(agent._target_flat.data, targets_before):
             moved.append(done)
@@ -257,7 +249,7 @@ def test_every_option_resumes_to_the_bit(options: dict[str, Any], tmp_path: Path
     assert torch.equal(agent._target_flat.data, other._target_flat.data)
 
 
-class Pictures(gymnasium.Env[Any, Any]):
+class Pictures(gymnasium.Env[Any, Any]):  # type: ignore[misc]
     """The bright half says which action is rewarded; one step an episode."""
 
     observation_space = gymnasium.spaces.Dict(
