@@ -108,19 +108,23 @@ class Processes:
 
     def state(self) -> Mapping[str, Any]:
         """The same as that of `Serial`: a run can go on with another number of workers, or none."""
+        import torch
+
         self._tell(lambda part: part.commands.write(protocol.STATE))
         parts = self._answers(protocol.receive)
         joined: dict[str, Any] = {"seed": parts[0]["seed"]}
         for key in parts[0]:
             if key != "seed":
                 joined[key] = [value for part in parts for value in part[key]]
+        joined["actions"] = [torch.from_numpy(actions) for actions in joined["actions"]]
         return joined
 
     def load_state(self, state: Mapping[str, Any]) -> Array:
         """Play the running games again, in all processes at the same time."""
 
         def share(rows: range) -> dict[str, Any]:
-            return {key: v if key == "seed" else list(v)[rows.start : rows.stop] for key, v in state.items()}
+            own = {key: v if key == "seed" else list(v)[rows.start : rows.stop] for key, v in state.items()}
+            return {**own, "actions": [np.asarray(actions) for actions in own["actions"]]}
 
         self._tell(lambda part: _command(part, protocol.LOAD, share(part.rows)))
         self._answers()

@@ -132,17 +132,18 @@ class Serial:
         """Seed of each running game, and what was played in it."""
         import torch
 
-        played = [torch.as_tensor(np.array(actions)) for actions in self._played]
-        cuts = [list(cut) for cut in self._cuts]
-        games, returns = list(self._game), list(self._returns)
-        episodes = list(self._episode)
+        arrays = self.arrays()
+        return {**arrays, "actions": [torch.from_numpy(actions) for actions in arrays["actions"]]}
+
+    def arrays(self) -> dict[str, Any]:
+        """The state with arrays of numpy, for processes that need no torch."""
         return {
             "seed": self._seed,
-            "episodes": episodes,
-            "games": games,
-            "cuts": cuts,
-            "actions": played,
-            "returns": returns,
+            "episodes": list(self._episode),
+            "games": list(self._game),
+            "cuts": [list(cut) for cut in self._cuts],
+            "actions": [np.array(actions) for actions in self._played],
+            "returns": list(self._returns),
         }
 
     def load_state(self, state: Mapping[str, Any]) -> Array:
@@ -152,7 +153,7 @@ class Serial:
         for index, game in enumerate(state["games"]):
             self._begin(index, game, continues=False)
             cuts = list(state["cuts"][index])
-            chosen, natives = self._acts.split(state["actions"][index].numpy())
+            chosen, natives = self._acts.split(np.asarray(state["actions"][index]))
             for number, native in enumerate(natives):
                 self._replay(index, number, native, cuts)
             self._played[index] = list(chosen)

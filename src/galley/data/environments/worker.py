@@ -70,7 +70,7 @@ class Worker:
             elif command == RESET:
                 self._shared.observations[self._rows] = self._played.reset(receive(self._commands))
             elif command == STATE:
-                self._reply(self._played.state())
+                self._reply(self._played.arrays())
                 continue
             elif command == LOAD:
                 self._shared.observations[self._rows] = self._played.load_state(receive(self._commands))
