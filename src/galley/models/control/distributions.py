@@ -47,7 +47,7 @@ def log_prob_and_entropy(
         return log_probs_B, entropy.expand(len(outputs_BO))
     if masks_BO is not None:
         outputs_BO = outputs_BO.where(masks_BO, _FORBIDDEN)
-    chosen_BA = chosen.reshape(len(outputs_BO), -1)
+    chosen_BA = chosen.reshape(len(outputs_BO), actions.size)
     log_probs, entropies = [], []
     for number, logits_BC in enumerate(torch.split(outputs_BO, list(actions.sizes), dim=1)):
         logs_BC = logits_BC.log_softmax(1)

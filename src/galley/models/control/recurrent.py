@@ -82,9 +82,11 @@ class RecurrentActorCritic(nn.Module):
         """
         steps, rows = seen_LSD.shape[:2]
         memory = cast("nn.LSTM", self.decision.memory)
-        features_LSF = self.decision.encoder(seen_LSD.flatten(0, 1)).reshape(steps, rows, -1)
+        features_BF = self.decision.encoder(seen_LSD.flatten(0, 1))
+        features_LSF = features_BF.reshape(steps, rows, self.decision.encoder.num_features)
         recalled_LSH, policy = memory(features_LSF, policy)
-        outputs_LSO = self.decision.from_features(recalled_LSH.flatten(0, 1)).reshape(steps, rows, -1)
+        outputs_BO = self.decision.from_features(recalled_LSH.flatten(0, 1))
+        outputs_LSO = outputs_BO.reshape(steps, rows, self.decision.spec.num_outputs)
         judged_LSH, critic = self.critic_memory(features_LSF, critic)
         return outputs_LSO, self.critic(judged_LSH)[..., 0], policy, critic
 
