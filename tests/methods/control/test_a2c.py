@@ -52,14 +52,14 @@ def test_an_update_equals_stable_baselines3(words: str, optimizer: str) -> None:
 
 
 def test_it_learns_cartpole() -> None:
-    made = agent("gym:CartPole-v1", 60_000)
+    made = agent("gym:CartPole-v1", 40_000)
     done, returns = 0, []
-    while done < 60_000:
+    while done < 40_000:
         outcome = made.step(done)
         done += outcome.steps
         returns += [episode.ret for episode in outcome.episodes]
     assert np.mean(returns[:20]) < 60
-    assert np.mean(returns[-20:]) > 250
+    assert np.mean(returns[-20:]) > 300
 
 
 def test_adam_is_another_way() -> None:

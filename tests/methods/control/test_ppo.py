@@ -146,12 +146,12 @@ def test_schedules_follow_the_steps() -> None:
 def test_a_low_target_ends_the_updates_of_a_round_early() -> None:
     settings: dict[str, Any] = {"num_epochs": 20, "learning_rate": 1e-2, "num_steps": 32}
     calm, wild = agent("gym:CartPole-v1", 9000, target_kl=0.003, **settings), agent("gym:CartPole-v1", 9000, **settings)
-    assert calm.step(0).updates < wild.step(0).updates == 20
+    assert calm.step(0).updates < wild.step(0).updates == 40
 
 
 def test_it_learns_cartpole() -> None:
-    made = agent("gym:CartPole-v1", 25_000)
-    learn(made, 25_000)
+    made = agent("gym:CartPole-v1", 20_000)
+    learn(made, 20_000)
     played = play(
         open_environments(EnvironmentSettings("gym:CartPole-v1", 10)), DecisionPlayer(made.decision), 10, seed=5
     )

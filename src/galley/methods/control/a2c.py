@@ -24,7 +24,7 @@ class A2cConfig(ControlConfig):
     """Settings of `method: a2c`."""
 
     num_envs: int = Field(8, ge=1, le=4096, description="copies of the environment played together")
-    num_steps: int = Field(16, ge=1, description="steps in each copy between two updates")
+    num_steps: int = Field(8, ge=1, description="steps in each copy between two updates")
     learning_rate: float = Field(1e-3, gt=0, le=1, description="of the optimiser")
     anneal_learning_rate: bool = Field(True, description="linearly to 0 over the training")
     gamma: float = Field(0.99, ge=0, le=1, description="discount of a reward one step later")
@@ -37,9 +37,9 @@ class A2cConfig(ControlConfig):
         "rmsprop", description="RMSProp as in PyTorch; as in TensorFlow 1, with epsilon inside the root; or Adam"
     )
     normalise_observations: bool = Field(
-        False, description="shift and scale observations of plain numbers by their running mean and deviation"
+        True, description="shift and scale observations of plain numbers by their running mean and deviation"
     )
-    normalise_rewards: bool = Field(False, description="divide rewards by the running deviation of discounted returns")
+    normalise_rewards: bool = Field(True, description="divide rewards by the running deviation of discounted returns")
     initial_log_std: float = Field(0.0, ge=-5, le=2, description="of actions that are numbers: log deviation at first")
 
 
