@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from galley import recipe, runs
 from galley.base import GalleyError
+from galley.plan.checks import refuse_untrainable
 from galley.recipe import Recipe
 
 if TYPE_CHECKING:
@@ -65,8 +66,9 @@ def create(asked: Recipe, planned: Mapping[str, Any], proof: Mapping[str, Any], 
         resume: as for `train`.
 
     Raises:
-        GalleyError: `run-exists`, `run-folder`, `disk-full`.
+        GalleyError: `run-exists`, `run-folder`, `disk-full`; `plan-contradiction` for a device that no engine runs on.
     """
+    refuse_untrainable(str(planned.get("device", "cpu")))
     stem = f"{asked.task}-{Path(asked.data.path.rpartition(':')[2]).stem}"
     text = recipe.dump(asked)
     while True:

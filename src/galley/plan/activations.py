@@ -48,10 +48,12 @@ def layer_bytes(a: Architecture, w: Workload, layout: Layout, software: Software
     gathered = tensor > 1 and layout.sequence_parallel and _keeps_gathered(software, layout.pipeline)
     inputs = _inputs(a, w, software, number)
     outside = 2 * number * hidden + software.copy_bytes * hidden
-    outside += 2 * 2 * _SINGLE * hidden if a.norm_fp32 else 0.0
+    outside += 2 * 2 * _SINGLE * hidden if a.norm_fp32 and not software.fused_layers else 0.0
     outside += 2 * _MASK * hidden if w.attention_dropout else 0.0
     kept = outside / split + (inputs if gathered else inputs / split)
-    inner = _attention(a, w, number) + (_experts(a, w, number) if experts else _ffn(a, w, number, a.ffn))
+    fused = software.fused_layers
+    ffn = _experts(a, w, number, fused) if experts else _ffn(a, w, number, a.ffn, fused)
+    inner = _attention(a, w, number) + ffn
     kept += inner / tensor
     whole = software.gather_copies * number * hidden if tensor > 1 else 0.0
     return LayerBytes(kept, whole, number * hidden / split)
@@ -83,18 +85,22 @@ def _attention(a: Architecture, w: Workload, number: float) -> float:
     return number * widths + scores
 
 
-def _ffn(a: Architecture, w: Workload, number: float, inner: int) -> float:
-    """Gate, its activation, the other factor and the product; without a gate only before and after the activation."""
+def _ffn(a: Architecture, w: Workload, number: float, inner: int, fused: bool) -> float:
+    """Gate, its activation, the other factor and the product; without a gate only before and after the activation.
+
+    A fused gate computes its activation again.
+    """
     product = w.tuning == "full" or w.targets == "all"
-    copies = (3 if a.gated else 1) + (1 if product else 0)
+    gated = 2 if fused else 3
+    copies = (gated if a.gated else 1) + (1 if product else 0)
     return number * copies * inner
 
 
-def _experts(a: Architecture, w: Workload, number: float) -> float:
+def _experts(a: Architecture, w: Workload, number: float, fused: bool) -> float:
     """Dispatched inputs and outputs, and the inner numbers, of every visited expert; the shared ones; the router."""
     visits = a.active_experts * w.expert_imbalance
-    each = _ffn(a, w, number, a.expert_ffn) + 2 * number * a.hidden
-    shared = _ffn(a, w, number, a.expert_ffn * a.shared_experts)
+    each = _ffn(a, w, number, a.expert_ffn, fused) + 2 * number * a.hidden
+    shared = _ffn(a, w, number, a.expert_ffn * a.shared_experts, fused)
     return visits * each + shared + 2 * _SINGLE * a.experts
 
 
@@ -106,12 +112,3 @@ def logit_bytes(a: Architecture, w: Workload, layout: Layout, software: Software
     if w.fused_loss:
         return 0.0
     return software.logit_bytes * a.vocab / layout.tensor
-
-
-def cache_bytes(a: Architecture, layout: Layout) -> float:
-    """Of one token's keys and values in all layers of a stage, while generating."""
-    if a.mla is not None:
-        width = a.mla[1] + a.mla[2]
-    else:
-        width = 2 * a.keys // min(layout.tensor, max(1, a.kv_heads or a.heads))
-    return _HALF * width * a.layers / layout.pipeline

@@ -14,7 +14,7 @@ from pydantic import PositiveFloat
 
 from galley.base.cache import cache_folder
 from galley.plan import machine
-from galley.plan.types import PlanPart
+from galley.plan.types import Measured, PlanPart
 
 _GIGA = 1e9
 
@@ -113,6 +113,25 @@ class Calibration(PlanPart):
             logs += math.log(known.tflops) / squared**2
             weights += 1 / squared**2
         return math.exp(logs / weights) if weights else None
+
+    def summary(self) -> Measured:
+        """What a plan needs of it: the speed of products by their rows, and that of the memory.
+
+        A product of T rows takes (T + half) / speed for each row's operations; both are fitted by `line` to all
+        measured shapes of a precision.
+        """
+        speeds, halves = {}, {}
+        for precision in sorted({product.precision for product in self.products}):
+            same = (product for product in self.products if product.precision == precision)
+            waiting, speed = line((product.tokens, product.tokens / product.tflops) for product in same)
+            speeds[precision], halves[precision] = round(speed, 4), round(waiting * speed, 1)
+        return Measured(
+            device=self.device,
+            on=self.measured_at[:10],
+            tflops=speeds,
+            half_speed_rows=halves,
+            memory_gbps=round(self.memory_gbps, 2),
+        )
 
 
 def fingerprint() -> Fingerprint:

@@ -20,6 +20,10 @@ TOKENS_PER_WIDE_CHARACTER = 1.9
 TEMPLATE_TOKENS = 24
 """Role headers and a short system message of a chat template, once a row."""
 _ESTIMATED_SUPERVISED_SHARE = 0.5
+_ESTIMATED_DEVIATION = 0.3
+"""Over the mean."""
+_NORMAL_95 = 1.645
+"""Standard deviations from the median to the 95th percentile."""
 
 
 def device_kind(device: str) -> str:
@@ -90,6 +94,13 @@ class Case:
     def mean(self, max_length: int) -> float:
         """Tokens of a row on average, as trained."""
         return min(float(max_length), self.tokens / max(1, self.rows(max_length)))
+
+    def deviation(self, max_length: int) -> float:
+        """Standard deviation of the rows' tokens, as trained: by their median and 95th percentile, once counted."""
+        if self.counted is None or self.is_documents:
+            return _ESTIMATED_DEVIATION * self.mean(max_length)
+        median, high, _ = (min(length, max_length) for length in self.counted.lengths)
+        return (high - median) / _NORMAL_95
 
     def suits_fast_path(self, tuning: Tuning) -> bool:
         """Whether the hand-written step may serve; the loaded model has the last word."""

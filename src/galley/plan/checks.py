@@ -9,6 +9,11 @@ from galley.plan.case import Case, device_kind
 from galley.plan.ledger import Ledger
 from galley.recipe.schema import Recipe
 
+TRAINABLE = ("cpu", "cuda", "mps")
+"""Kinds of devices that Galley's engine runs on."""
+PLANNED = (*TRAINABLE, "hpu", "npu", "xla")
+"""Kinds that can be planned for: also Gaudi, Ascend and TPU."""
+
 
 def choose_method(recipe: Recipe, spec: ModelSpec, statistics: DataStatistics, ledger: Ledger) -> str:
     """The method asked for, or the task's own.
@@ -43,7 +48,7 @@ def choose_method(recipe: Recipe, spec: ModelSpec, statistics: DataStatistics, l
 def _suitable_methods(task: str, example_kind: str) -> str:
     from galley import methods
 
-    suitable = [name for name in methods.names() if example_kind in methods.registry.get(name).example_kinds]
+    suitable = [name for name in methods.registry.names() if example_kind in methods.registry.get(name).example_kinds]
     return (
         f"methods for such rows: {', '.join(suitable) or 'none'}; without `method:` it is {methods.default_for(task)}"
     )
@@ -55,9 +60,24 @@ def choose_device(case: Case, ledger: Ledger) -> str:
     return ledger.choose("device", pin, hardware.device, because=f"{hardware.name} is what there is")
 
 
+def refuse_untrainable(device: str) -> None:
+    """Refuse to train where only plans can go.
+
+    Raises:
+        GalleyError: `plan-contradiction`.
+    """
+    kind = device_kind(device)
+    if kind not in TRAINABLE:
+        raise GalleyError(
+            "plan-contradiction",
+            f"this version does not train on {kind} devices; they can only be planned for",
+            hint=f"train on {', '.join(TRAINABLE)}; `galley plan` shows what {kind} would take",
+        )
+
+
 def _num_devices(case: Case, kind: str) -> int:
     """Devices of the kind that have a number."""
-    return case.hardware.num_devices if kind == "cuda" else 0
+    return case.hardware.num_devices if kind in PLANNED and kind not in ("cpu", "mps") else 0
 
 
 def check(case: Case) -> None:
@@ -76,12 +96,13 @@ def _contradictions(case: Case) -> list[tuple[str, str]]:
     device = pins.device or hardware.device
     kind = device_kind(device)
     found: list[tuple[str, str]] = []
-    if kind not in ("cpu", "cuda", "mps"):
-        found.append((f"override.device: {device} is no device", "use cpu, cuda, cuda:N or mps"))
+    if kind not in PLANNED:
+        hint = "use cpu, cuda, cuda:N or mps; hpu, npu and xla can be planned for"
+        found.append((f"override.device: {device} is no device", hint))
     if kind not in ("cpu", hardware.device):
         found.append((f"override.device: {device}, but the hardware is {hardware.name}", "leave it out, or use cpu"))
     elif (number := device.partition(":")[2]) and (not number.isdecimal() or int(number) >= _num_devices(case, kind)):
-        known = f"cuda:0 to cuda:{hardware.num_devices - 1}" if kind == "cuda" else f"just {kind}"
+        known = f"{kind}:0 to {kind}:{hardware.num_devices - 1}" if _num_devices(case, kind) else f"just {kind}"
         found.append((f"override.device: there is no {device} in {hardware.name}", f"write {known}"))
     if pins.precision == "fp16" and kind == "cpu":
         found.append(("override.precision: fp16 on a cpu is hundreds of times slower than bf16", "leave it out"))

@@ -17,8 +17,15 @@ from galley.plan.ledger import Ledger
 from galley.plan.memory import trained_parameters
 from galley.plan.phases import phases_of
 from galley.plan.price import cost_of
-from galley.plan.rules import choose_adapter, choose_global_batch, choose_optimizer, choose_precision, default_epochs
-from galley.plan.time import Work, tokens_per_second
+from galley.plan.rules import (
+    COMPILE_PAYS_SECONDS,
+    choose_adapter,
+    choose_global_batch,
+    choose_optimizer,
+    choose_precision,
+    default_epochs,
+)
+from galley.plan.time import tokens_per_second
 from galley.plan.types import BatchPlan, Correction, Hardware, Plan, Predicted
 from galley.recipe.schema import Precision, Recipe
 
@@ -28,8 +35,6 @@ _READING_ORDER = (
 )
 _EVALUATIONS = 10
 _EVALUATE_ROWS = {"cpu": 64, "cuda": 512, "mps": 128}
-# Measured: compiling a block costs 20 s and makes the general path a fifth faster. Twice that must be expected.
-_COMPILE_PAYS_SECONDS = 240.0
 _MOST_EPOCHS_BY_TIME = 10.0
 
 
@@ -73,7 +78,7 @@ def decide(
     rows = case.rows(fitted.max_length)
     fast_path = _fast_path(case, fitted, ledger)
     corrected = _correction(case, fitted, device, precision, fast_path, trainings)
-    speed = _speed(case, fitted, device, precision, fast_path, corrected)
+    speed = _speed(case, fitted, device, corrected)
     epochs, steps = _length_of_training(case, rows, global_batch, speed, ledger)
     seconds = _seconds(case, rows, steps, global_batch, speed)
     optimizer = choose_optimizer(case, fitted.tuning, steps, ledger)
@@ -103,7 +108,7 @@ def decide(
         price_per_hour=recipe.budget.price_per_hour,
         until=recipe.budget.until,
         evaluate_every=recipe.evaluate.every or max(1, math.ceil(steps / _EVALUATIONS)),
-        evaluate_rows=_EVALUATE_ROWS[device_kind(device)],
+        evaluate_rows=_EVALUATE_ROWS.get(device_kind(device), _EVALUATE_ROWS["cuda"]),
         checkpoint_every=recipe.checkpoint.every or 0,
         seed=recipe.seed,
         exact=counted is not None,
@@ -118,12 +123,13 @@ def decide(
 def _fast_path(case: Case, fitted: Fit, ledger: Ledger) -> bool:
     if case.spec.kind != "decoder":
         return False
-    able = case.suits_fast_path(fitted.tuning)
-    because = (
-        f"{case.spec.family} is Llama-shaped; the loaded model is checked against the general step"
-        if able
-        else f"the general step serves {case.spec.family} with {fitted.tuning} tuning"
-    )
+    able = fitted.path == "fast"
+    if able:
+        because = f"{case.spec.family} is Llama-shaped; the loaded model is checked against the general step"
+    elif fitted.checkpointing == "full":
+        because = "recomputing whole layers is the general step's"
+    else:
+        because = f"the general step serves {case.spec.family} with {fitted.tuning} tuning"
     return ledger.choose("fast_path", case.recipe.override.fast_path, able, because=because)
 
 
@@ -163,24 +169,14 @@ def _correction(
         parameters=case.spec.num_parameters,
         tokens_per_second=1.0,
         memory_bytes=1.0,
+        measured_on=measured.on if (measured := case.hardware.measured) else "",
     )
     return correction(trainings, like)
 
 
-def _speed(
-    case: Case, fitted: Fit, device: str, precision: Precision, fast_path: bool, correction: Correction
-) -> tuple[float, float, float]:
-    work = Work(
-        tuning=fitted.tuning,
-        precision=precision,
-        device=device,
-        rank=case.recipe.override.rank or 16,
-        checkpointing=fitted.checkpointing,
-        supervised_share=case.supervised_share,
-        mean_length=case.mean(fitted.max_length),
-        fast_path=fast_path,
-    )
-    likely = tokens_per_second(case.spec, work, case.hardware)
+def _speed(case: Case, fitted: Fit, device: str, correction: Correction) -> tuple[float, float, float]:
+    mean = case.mean(fitted.max_length)
+    likely = tokens_per_second(case.spec, fitted.work, case.hardware, device, fitted.path, mean)
     low, middle, high = (likely * factor for factor in correction.speed)
     return (low, middle, high)
 
@@ -227,7 +223,7 @@ def _seconds(
 def _compile(case: Case, fast_path: bool, seconds: float, ledger: Ledger) -> Literal["none", "block"]:
     if case.spec.kind != "decoder":
         return "none"
-    pays = not fast_path and seconds > _COMPILE_PAYS_SECONDS
+    pays = not fast_path and seconds > COMPILE_PAYS_SECONDS
     if fast_path:
         because = "the hand-written step needs none"
     elif pays:
@@ -250,7 +246,7 @@ def _predicted(
 ) -> Predicted:
     total = sum(fitted.parts.values())
     low, likely, high = (int(total * factor) for factor in correction.memory)
-    trained = trained_parameters(case.spec, fitted.tuning, case.recipe.override.rank or 16)
+    trained = trained_parameters(case.spec, fitted.work)
     saved = case.recipe.checkpoint.keep + 1
     result = trained * 4 if fitted.tuning != "full" else case.spec.num_parameters * 2
     return Predicted(

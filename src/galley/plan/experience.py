@@ -19,8 +19,11 @@ _KEPT = 500
 _NEWEST = 9
 _LEAST_SPREAD = 0.05
 """Two trainings of one recipe differ by as much."""
-_FORMULAS = 1
+_FORMULAS = 2
 """Raised when predictions change, since what was learned of other formulas says nothing about these."""
+_USUAL = Correction()
+_CALIBRATED = Correction(speed=(0.75, 1.0, 1.3))
+"""Of a machine whose products and memory were measured."""
 _WARMUP_STEPS = 2
 _FEWEST_STEPS = 5
 
@@ -33,6 +36,7 @@ class Training(PlanPart):
         device, tuning, precision, fast_path, checkpointing, family: as in its plan.
         parameters: of the model.
         tokens_per_second, memory_bytes: measured over predicted, the prediction without any correction.
+        measured_on: day of the calibration that the prediction rested on; empty without.
     """
 
     machine: str
@@ -46,6 +50,7 @@ class Training(PlanPart):
     tokens_per_second: float
     memory_bytes: float
     formulas: int = _FORMULAS
+    measured_on: str = ""
 
 
 def machine_of(name: str, cores: int) -> str:
@@ -81,6 +86,7 @@ def measured(plan: Plan, family: str, parameters: int, metrics: Iterable[Mapping
         parameters=parameters,
         tokens_per_second=statistics.median(speeds) / likely_speed * correction.speed[1],
         memory_bytes=memory / likely_memory * correction.memory[1],
+        measured_on=plan.hardware.measured.on if plan.hardware.measured else "",
     )
 
 
@@ -120,12 +126,13 @@ def correction(trainings: Sequence[Training], like: Training) -> Correction:
     same = [training for training in trainings if _way(training) == _way(like)]
     model = [t for t in same if (t.family, t.parameters) == (like.family, like.parameters)]
     used = (model or same)[-_NEWEST:]
+    usual = _CALIBRATED if like.measured_on else _USUAL
     if not used:
-        return Correction()
+        return usual
     return Correction(
         trainings=len(used),
-        speed=_range([training.tokens_per_second for training in used], Correction().speed, bool(model)),
-        memory=_range([training.memory_bytes for training in used], Correction().memory, bool(model)),
+        speed=_range([training.tokens_per_second for training in used], usual.speed, bool(model)),
+        memory=_range([training.memory_bytes for training in used], usual.memory, bool(model)),
     )
 
 
@@ -139,6 +146,7 @@ def _way(training: Training) -> tuple[object, ...]:
         training.fast_path,
         training.checkpointing,
         training.formulas,
+        training.measured_on,
     )
 
 

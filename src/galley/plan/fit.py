@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from typing import Literal
+from typing import Literal, cast
 
 from galley.base import GalleyError, format_bytes, format_count, parse_bytes
 from galley.plan.case import FAST_FAMILIES, Case, device_kind
 from galley.plan.ledger import Ledger
-from galley.plan.memory import Load, memory_parts
-from galley.plan.rules import TINY
+from galley.plan.memory import Path, memory_parts
+from galley.plan.rules import RANK, TINY
 from galley.plan.types import Alternative
+from galley.plan.workload import Workload
 from galley.recipe.schema import Precision, Tuning
 
 Checkpointing = Literal["none", "full"]
@@ -19,10 +21,14 @@ Checkpointing = Literal["none", "full"]
 USABLE_SHARE = 0.9
 """Predictions are rarely more than a tenth too low."""
 _GOOD_TOKENS = {"cpu": 4096, "cuda": 16384, "mps": 4096}
-"""More tokens at once make the matrix products no faster."""
+"""More tokens at once make the matrix products no faster. Here and below, other accelerators are taken as CUDA's."""
 _LENGTH_CAP = {"cpu": 2048, "cuda": 4096, "mps": 2048}
 _PRETRAIN_LENGTH_CAP = 512
 _SHORTEST = 256
+_SPREAD = 3.0
+"""Standard deviations by which the largest of a training's steps exceeds the mean one, in tokens."""
+CHEAPER: tuple[Tuning, ...] = ("lora", "qlora")
+"""Than full tuning, in the order in which they are tried."""
 
 
 @dataclass(frozen=True)
@@ -34,6 +40,9 @@ class Fit:
     max_length: int
     micro_batch_tokens: int
     parts: dict[str, int]
+    work: Workload
+    """A micro-batch."""
+    path: Path
     alternatives: tuple[Alternative, ...]
 
 
@@ -63,16 +72,16 @@ def fit(case: Case, device: str, precision: Precision, global_batch: int, ledger
     lost: list[Alternative] = []
     for max_length in _lengths(case, kind):
         for way in _ways(case, kind):
-            load = _load(case, way, device, precision)
+            load = _Load(case, device, workload_of(case, way.tuning, way.checkpointing, precision))
             for tokens in _micro_batches(case, kind, max_length, global_batch):
                 computed = _computed_at_once(case, max_length, global_batch, tokens)
-                parts = memory_parts(case.spec, replace(load, micro_batch_tokens=computed))
+                parts = load.parts(computed)
                 if sum(parts.values()) <= room:
-                    found = Fit(way.tuning, way.checkpointing, max_length, tokens, parts, ())
+                    work = replace(load.work, sequence=computed)
+                    found = Fit(way.tuning, way.checkpointing, max_length, tokens, parts, work, load.path, ())
                     _explain(case, kind, found, lost, ledger)
-                    loser = replace(load, micro_batch_tokens=computed)
-                    return replace(found, alternatives=(*lost, *_slower(case, found, loser)))
-            need = _need(case, load, max_length)
+                    return replace(found, alternatives=(*lost, *_slower(found, load, computed)))
+            need = load.least(max_length)
             lost.append(
                 Alternative(
                     summary=f"{way} at {max_length:,} tokens",
@@ -85,11 +94,11 @@ def fit(case: Case, device: str, precision: Precision, global_batch: int, ledger
 def _ways(case: Case, kind: str) -> Iterator[_Way]:
     """Ways to train, the best first. QLoRA comes last: it costs time (and is very slow on a CPU)."""
     pins = case.recipe.override
-    tunings: tuple[Tuning, ...] = ("lora", "qlora")
+    tunings: tuple[Tuning, ...] = CHEAPER
     if pins.tuning is not None:
         tunings = (pins.tuning,)
     elif any(pin is not None for pin in (pins.rank, pins.alpha, pins.dropout, pins.targets)):
-        tunings = ("lora", "qlora") if kind == "cuda" else ("lora",)
+        tunings = CHEAPER if kind == "cuda" else ("lora",)
     elif case.from_scratch or case.spec.kind == "encoder":
         tunings = ("full",)
     elif case.spec.num_parameters <= TINY:
@@ -106,7 +115,7 @@ def _lengths(case: Case, kind: str) -> Iterator[int]:
     if pin is not None or not case.has_tokens:
         yield pin or 1
         return
-    cap = _PRETRAIN_LENGTH_CAP if case.is_documents else _LENGTH_CAP[kind]
+    cap = _PRETRAIN_LENGTH_CAP if case.is_documents else _LENGTH_CAP.get(kind, _LENGTH_CAP["cuda"])
     length = min(cap, case.spec.max_positions or cap)
     while length >= min(_SHORTEST, case.spec.max_positions or _SHORTEST):
         yield length
@@ -121,7 +130,7 @@ def _micro_batches(case: Case, kind: str, max_length: int, global_batch: int) ->
         yield max(pins.micro_batch_tokens, longest)
         return
     rows = min(pins.micro_batch or global_batch, global_batch)
-    tokens = max(longest, min(_GOOD_TOKENS[kind], rows * longest))
+    tokens = max(longest, min(_GOOD_TOKENS.get(kind, _GOOD_TOKENS["cuda"]), rows * longest))
     while tokens > longest:
         yield tokens
         tokens //= 2
@@ -129,30 +138,65 @@ def _micro_batches(case: Case, kind: str, max_length: int, global_batch: int) ->
 
 
 def _computed_at_once(case: Case, max_length: int, global_batch: int, micro_batch_tokens: int) -> int:
-    """Tokens that a micro-batch really has: a step of short rows never fills it. Rows of a step vary by a third."""
+    """Tokens that a micro-batch really has, at most: a step of short rows never fills it."""
     rows = min(case.recipe.override.micro_batch or global_batch, global_batch)
-    usual = int(1.3 * rows * case.mean(max_length))
+    usual = int(rows * case.mean(max_length) + _SPREAD * math.sqrt(rows) * case.deviation(max_length))
     return min(micro_batch_tokens, max(usual, min(max_length, case.longest)))
 
 
-def _load(case: Case, way: _Way, device: str, precision: Precision) -> Load:
-    return Load(
-        tuning=way.tuning,
+def workload_of(case: Case, tuning: Tuning, checkpointing: Checkpointing, precision: Precision) -> Workload:
+    """A micro-batch as the models of memory and time see it, of one token.
+
+    A weight in half precision that learns has a float32 master, and a gradient in its own precision on the way to
+    the sum in float32.
+    """
+    halved = tuning == "full" and precision != "fp32"
+    return Workload(
+        sequence=1,
+        tuning=tuning,
+        rank=case.recipe.override.rank or RANK,
         precision=precision,
         optimizer=case.recipe.optimizer.name or "adamw",
-        device=device,
-        micro_batch_tokens=1,
-        rank=case.recipe.override.rank or 16,
-        checkpointing=way.checkpointing,
+        recompute=checkpointing,
+        master_bytes=4.0 if halved else 0.0,
+        gradient_bytes=6.0 if halved else 4.0,
+        fused_loss=True,
         supervised_share=case.supervised_share,
-        fast_path=case.suits_fast_path(way.tuning),
-        fused=device_kind(device) == "cpu" and case.spec.family in FAST_FAMILIES,
     )
 
 
-def _need(case: Case, load: Load, max_length: int) -> int:
-    """Least memory of a way: its longest row alone."""
-    return sum(memory_parts(case.spec, replace(load, micro_batch_tokens=min(max_length, case.longest))).values())
+@dataclass(frozen=True)
+class _Load:
+    """What the memory of a way depends on, but for the tokens computed at once."""
+
+    case: Case
+    device: str
+    work: Workload
+
+    @property
+    def path(self) -> Path:
+        """How its step would be computed."""
+        if self.case.suits_fast_path(self.work.tuning) and self.work.recompute == "none":
+            return "fast"
+        fused = device_kind(self.device) == "cpu" and self.case.spec.family in FAST_FAMILIES
+        return "fused" if fused else "general"
+
+    def parts(self, tokens: int) -> dict[str, int]:
+        """Bytes by part, with so many tokens computed at once."""
+        work = replace(self.work, sequence=tokens)
+        cores = self.case.recipe.override.threads or self.case.hardware.cores
+        lanes = cores if device_kind(self.device) == "cpu" else 1
+        return memory_parts(self.case.spec, work, self.device, self.path, lanes)
+
+    def least(self, max_length: int) -> int:
+        """Least memory: its longest row alone."""
+        return sum(self.parts(min(max_length, self.case.longest)).values())
+
+    def with_tuning(self, tuning: Tuning, checkpointing: Checkpointing | None = None) -> _Load:
+        """The same with other weights learning."""
+        kept: Checkpointing = "none" if self.work.recompute == "none" else "full"
+        precision = cast(Precision, self.work.precision)
+        return replace(self, work=workload_of(self.case, tuning, checkpointing or kept, precision))
 
 
 def _explain(case: Case, kind: str, found: Fit, lost: list[Alternative], ledger: Ledger) -> None:
@@ -191,7 +235,7 @@ def _explain(case: Case, kind: str, found: Fit, lost: list[Alternative], ledger:
 def _why_length(case: Case, kind: str, found: Fit) -> str:
     if found.max_length == case.spec.max_positions:
         return "as far as the model can see"
-    cap = _PRETRAIN_LENGTH_CAP if case.is_documents else _LENGTH_CAP[kind]
+    cap = _PRETRAIN_LENGTH_CAP if case.is_documents else _LENGTH_CAP.get(kind, _LENGTH_CAP["cuda"])
     if found.max_length < cap and case.max_length is None:
         return "longer rows do not fit the memory"
     if case.is_documents:
@@ -203,14 +247,15 @@ def _why_length(case: Case, kind: str, found: Fit) -> str:
     )
 
 
-def _slower(case: Case, found: Fit, load: Load) -> Iterator[Alternative]:
+def _slower(found: Fit, load: _Load, tokens: int) -> Iterator[Alternative]:
     """What would also have fitted, or not, beyond the chosen way."""
+    case = load.case
     if case.from_scratch or case.spec.kind != "decoder":
         return
     beside: dict[Tuning, tuple[Tuning, ...]] = {"lora": ("full", "qlora"), "full": ("lora",)}
     room = int(available_bytes(case) * USABLE_SHARE)
     for tuning in beside.get(found.tuning, ()):
-        need = sum(memory_parts(case.spec, replace(load, tuning=tuning)).values())
+        need = sum(load.with_tuning(tuning).parts(tokens).values())
         if need > room:
             yield Alternative(summary=tuning, lost_because=f"needs {format_bytes(need)} of {format_bytes(room)}")
         else:
@@ -222,29 +267,29 @@ def _does_not_fit(case: Case, device: str, precision: Precision, room: int) -> G
     kind = device_kind(device)
     ways = list(_ways(case, kind))
     lengths = list(_lengths(case, kind))
-    loads = [_load(case, way, device, precision) for way in ways]
+    loads = [_Load(case, device, workload_of(case, way.tuning, way.checkpointing, precision)) for way in ways]
     need, way = min(
-        ((_need(case, load, lengths[-1]), way) for load, way in zip(loads, ways, strict=True)), key=lambda pair: pair[0]
+        ((load.least(lengths[-1]), way) for load, way in zip(loads, ways, strict=True)), key=lambda pair: pair[0]
     )
     message = (
         f"{case.spec.reference} does not fit: {way} needs {format_bytes(need)}, and {format_bytes(room)} of "
         f"{format_bytes(available_bytes(case))} may be used"
     )
-    return GalleyError("plan-does-not-fit", message, hint=_cheapest_change(case, loads[-1], room, need))
+    return GalleyError("plan-does-not-fit", message, hint=_cheapest_change(loads[-1], room, need))
 
 
-def _cheapest_change(case: Case, load: Load, room: int, need: int) -> str:
+def _cheapest_change(load: _Load, room: int, need: int) -> str:
     """The smallest change of the recipe that makes it fit."""
-    changes = []
+    case, changes = load.case, []
     if case.spec.kind == "decoder" and not case.from_scratch:
-        for tuning in ("lora", "qlora"):
-            cheaper = replace(load, tuning=tuning, checkpointing="full")
-            if tuning != load.tuning and _need(case, cheaper, case.longest) <= room:
+        for tuning in CHEAPER:
+            cheaper = load.with_tuning(tuning, "full")
+            if tuning != load.work.tuning and cheaper.least(case.longest) <= room:
                 changes.append(f"override.tuning: {tuning}")
                 break
     length = case.longest // 2
     while length >= 64 and case.has_tokens:
-        if _need(case, load, length) <= room:
+        if load.least(length) <= room:
             changes.append(f"override.max_length: {length}")
             break
         length //= 2

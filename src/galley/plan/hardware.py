@@ -6,7 +6,7 @@ import re
 from typing import Any, NoReturn
 
 from galley.base import GIB, GalleyError, parse_bytes
-from galley.plan import machine
+from galley.plan import calibration, machine
 from galley.plan.catalogue import Device, catalogue, lookup, nearest, recognise, usable
 from galley.plan.types import Hardware
 
@@ -32,11 +32,15 @@ def resolve(text: str) -> Hardware:
     """
     if text == "auto":
         return detect()
-    return _cpu() if text == "cpu" else parse(text)
+    return _measured(_cpu()) if text == "cpu" else parse(text)
 
 
 def detect() -> Hardware:
-    """This machine: its NVIDIA GPUs if there are any, Apple's GPU, or the processor."""
+    """This machine: its NVIDIA GPUs if there are any, Apple's GPU, or the processor; with its measured speeds."""
+    return _measured(_here())
+
+
+def _here() -> Hardware:
     gpus = machine.nvidia_gpus()
     cpu = _cpu()
     if gpus:
@@ -57,6 +61,14 @@ def detect() -> Hardware:
         gpu = {"device": "mps", "memory_bytes": usable("mps", cpu.memory_bytes), "features": ("bf16",)}
         return cpu.model_copy(update={**(_figures(known, 1) if known else {}), **gpu})
     return cpu
+
+
+def _measured(here: Hardware) -> Hardware:
+    """With what `galley calibrate` found, if it measured this device."""
+    found = calibration.load()
+    if found is None or found.device != here.device:
+        return here
+    return here.model_copy(update={"measured": found.summary()})
 
 
 def parse(text: str) -> Hardware:

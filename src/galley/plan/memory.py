@@ -1,123 +1,150 @@
-"""How much memory a training needs, part by part, from the shape of the model."""
+"""Memory of a training on one device: the states and activations of every plan, and what Galley's own paths add.
+
+Weights, gradients, optimiser and layers are counted where those of clusters are (`states.py`, `activations.py`). Here
+stands what only one device has: the process around them on a processor, whose memory counts as a whole; the buffers of
+the hand-written step; logits in chunks.
+"""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from typing import Literal
 
-from galley.base import MIB
+from galley.base import MIB, GalleyError
 from galley.models.spec import ModelSpec
-from galley.recipe.schema import OptimizerName, Precision, Tuning
+from galley.plan.activations import layer_bytes
+from galley.plan.architecture import Architecture
+from galley.plan.case import device_kind
+from galley.plan.families import architecture_of
+from galley.plan.layout import Layout
+from galley.plan.software import GALLEY, GALLEY_FUSED, Software
+from galley.plan.stages import stages_of, whole_layers
+from galley.plan.states import MOMENT_BYTES, learned_parameters, states_of
+from galley.plan.workload import Workload
 
-RUNTIME_BYTES = {"cpu": 560 * MIB, "cuda": 1200 * MIB, "mps": 600 * MIB}
-"""Libraries, thread pools and allocator; on cuda the context and its kernels."""
-LOGITS_CHUNK_BYTES = 64 * MIB
-"""Logits are computed in chunks of this size; a chunk, its gradient and its softmax exist at once."""
-NF4_BYTES = 0.53
-"""4 bits a weight and one scale a block of 64, itself quantised (Dettmers et al., 2305.14314, section 3)."""
-_GENERAL_PATH, _FUSED = 1.6, 0.7
-"""Activations of transformers' own modules (float32 norms, unfused products) and of those whose norms, products and
-rotations are fused, against 8 hidden and 4 inner vectors a token and block."""
-_BYTES: dict[Precision, int] = {"bf16": 2, "fp16": 2, "fp32": 4}
-MOMENT_BYTES: dict[OptimizerName, float] = {"adamw": 8, "adamw-8bit": 2, "adafactor": 0.1, "muon": 4, "sgd": 4}
-"""Of the optimiser's moments of one weight that learns."""
+Path = Literal["fast", "fused", "general"]
+"""How the step is computed: written by hand, by transformers with Galley's parts (processors), or as it is."""
 
+LIBRARIES_BYTES = {"module": 340 * MIB, "encoder": 480 * MIB, "decoder": 545 * MIB}
+"""Of a process on a processor, by what it imports: torch alone; transformers; transformers, PEFT and compiled loops.
 
-@dataclass(frozen=True)
-class Load:
-    """What the memory depends on.
-
-    Args:
-        tuning, precision, optimizer, checkpointing, device: as in the plan.
-        rank: of the adapter; ignored without one.
-        micro_batch_tokens: tokens computed at once, at most.
-        supervised_share: share of the tokens that are learned.
-        fast_path: the hand-written step, which keeps two hidden vectors a block for the backward pass.
-        fused: the general step of a Llama-shaped decoder on a processor.
-    """
-
-    tuning: Tuning
-    precision: Precision
-    optimizer: OptimizerName
-    device: str
-    micro_batch_tokens: int
-    rank: int = 16
-    checkpointing: str = "none"
-    supervised_share: float = 1.0
-    fast_path: bool = False
-    fused: bool = False
+Measured as resident memory less all tensors, code of products and freed memory; a third is pages of shared libraries.
+"""
+PRODUCTS_BYTES = 96 * 3 * MIB // 4
+"""Code of matrix products that oneDNN keeps, 96 sizes of 0.5 to 1 MB (`models/heap.py`); micro-batches soon have as
+many sizes."""
+FREED_BYTES = 110 * MIB
+"""Freed memory that the C library keeps for the next product (`models/heap.py`): 85 MiB where all micro-batches are
+alike, about 135 where their sizes differ."""
+CHUNK_BYTES = 64 * MIB
+"""Of float32 logits that exist at once on the general path (`models/logprobs.py`)."""
+CHUNK_ROWS = 128
+"""Rows of logits that exist at once in the hand-written step (`models/fast/kernels.py`)."""
+_MPS_RUNTIME = 600 * MIB
+_SINGLE = 4.0
+_BYTES = {"bf16": 2.0, "fp16": 2.0, "fp32": _SINGLE}
 
 
-def memory_parts(spec: ModelSpec, load: Load) -> dict[str, int]:
+def memory_parts(spec: ModelSpec, w: Workload, device: str, path: Path = "general", lanes: int = 1) -> dict[str, int]:
     """Bytes by part, in the order in which they are shown.
 
-    Trained weights have a float32 master (the weight itself when the precision is fp32), a float32 gradient and the
-    optimiser's moments. Activations follow Korthikanti et al., 2205.05198, adapted to gated blocks.
+    Args:
+        spec: shape of the model.
+        w: a micro-batch; `sequence` x `micro_batch` tokens are computed at once.
+        device: as in the plan.
+        path: how the step is computed.
+        lanes: of the hand-written step, each with its share of the rows.
     """
-    base = _BYTES[load.precision]
-    trained = trained_parameters(spec, load.tuning, load.rank)
-    adapters = 0 if load.tuning == "full" else trained
-    masters = trained * 4 if load.tuning == "full" and base < 4 else 0
-    passing_gradients = trained * base if load.tuning == "full" and base < 4 else 0
+    a = known_architecture(spec)
+    if a is None:
+        parts = _of_unknown_layers(spec, w)
+    else:
+        software = GALLEY if path == "general" else GALLEY_FUSED
+        layout = Layout()
+        (stage, *_) = stages_of(a, layout, 1, balances_head=False)
+        parts = states_of(a, w, layout, software, stage)
+        parts["weights"] += max(0, spec.num_parameters - a.num_parameters) * _BYTES[str(w.precision)]
+        parts["activations"] = (
+            _fast_activations(a, w, lanes) if path == "fast" else _activations(a, w, layout, software)
+        )
+        parts["logits"] = _logits(a, w, path) if spec.kind == "decoder" else 0.0
+    parts["runtime"] = _runtime(spec, device)
+    return {name: int(size) for name, size in parts.items()}
+
+
+def known_architecture(spec: ModelSpec) -> Architecture | None:
+    """The model as arithmetic; None for modules, and for layers that a config does not state."""
+    if spec.kind == "module":
+        return None
+    try:
+        return architecture_of(spec)
+    except GalleyError:
+        return None
+
+
+def trained_parameters(spec: ModelSpec, w: Workload) -> int:
+    """Parameters that learn; 0 where that shows only when the model is built."""
+    a = known_architecture(spec)
+    if w.tuning == "full" or a is None:
+        return spec.num_parameters
+    return int(learned_parameters(a, w))
+
+
+def _of_unknown_layers(spec: ModelSpec, w: Workload) -> dict[str, float]:
+    """States by the number of parameters; what layers keep shows when they run."""
+    number, learned = _BYTES[str(w.precision)], spec.num_parameters if w.tuning == "full" else 0
     return {
-        "weights": _weight_bytes(spec, load.tuning, base) + adapters * 4,
-        "gradients": trained * 4 + passing_gradients,
-        "optimizer": int(masters + trained * MOMENT_BYTES[load.optimizer]),
-        "activations": _activation_bytes(spec, load, base),
-        "logits": _logits_bytes(spec, load),
-        "runtime": RUNTIME_BYTES.get(load.device.partition(":")[0], RUNTIME_BYTES["cuda"]),
+        "weights": spec.num_parameters * number,
+        "gradients": learned * w.gradient_bytes,
+        "optimizer": learned * (w.master_bytes + MOMENT_BYTES[w.optimizer]),
+        "activations": 0.0,
+        "logits": 0.0,
     }
 
 
-def trained_parameters(spec: ModelSpec, tuning: Tuning, rank: int) -> int:
-    """Parameters that learn: all, or those of adapters on every linear layer of the blocks."""
-    if tuning == "full":
-        return spec.num_parameters
-    ends = sum(fan_in + fan_out for fan_in, fan_out in linear_shapes(spec))
-    magnitudes = sum(fan_out for _, fan_out in linear_shapes(spec)) if tuning == "dora" else 0
-    return spec.num_layers * (ends * rank + magnitudes)
+def _activations(a: Architecture, w: Workload, layout: Layout, software: Software) -> float:
+    """Of all layers, and the gradients of one layer's numbers; with recomputation the inputs of all and one layer."""
+    (stage, *_) = stages_of(a, layout, 1, balances_head=False)
+    counts = zip(whole_layers(a, stage), (False, True), strict=True)
+    kinds = [(n, layer_bytes(a, w, layout, software, experts=experts)) for n, experts in counts if n]
+    tokens, largest = w.sequence * w.micro_batch, max(layer.kept for _, layer in kinds)
+    if w.recompute == "full":
+        boundaries = sum(n * layer.boundary for n, layer in kinds)
+        return tokens * (boundaries + 2 * largest)
+    return tokens * (sum(n * layer.kept for n, layer in kinds) + largest)
 
 
-def linear_shapes(spec: ModelSpec) -> list[tuple[int, int]]:
-    """Inputs and outputs of the linear layers of one block (attention, then a gated or plain feed-forward net)."""
-    width = spec.hidden_size
-    head = spec.head_dim or (width // spec.num_heads if spec.num_heads else width)
-    queries, keys = head * (spec.num_heads or 1), head * (spec.num_kv_heads or spec.num_heads or 1)
-    inner = spec.intermediate_size or 4 * width
-    attention = [(width, queries), (width, keys), (width, keys), (queries, width)]
-    forward = [(width, inner), (inner, width)] if spec.kind == "encoder" else [(width, inner)] * 2 + [(inner, width)]
-    return attention + forward * max(1, spec.num_experts)
+def _fast_activations(a: Architecture, w: Workload, lanes: int) -> float:
+    """Of the hand-written step (`models/fast/`), which computes all but a layer's two inputs again.
 
-
-def block_parameters(spec: ModelSpec) -> int:
-    """Parameters of all blocks, without embeddings and output head."""
-    tables = 1 if spec.tied_embeddings or spec.kind != "decoder" else 2
-    return max(spec.num_parameters - tables * spec.vocab_size * spec.hidden_size, spec.num_parameters // 10)
-
-
-def _weight_bytes(spec: ModelSpec, tuning: Tuning, base: int) -> int:
-    if tuning != "qlora":
-        return spec.num_parameters * base
-    blocks = block_parameters(spec)
-    return int(blocks * NF4_BYTES + (spec.num_parameters - blocks) * base)
-
-
-def _activation_bytes(spec: ModelSpec, load: Load, base: int) -> int:
-    """What the backward pass needs: about 8 hidden and 4 inner vectors a token and block, or one with recomputing.
-
-    The hand-written step keeps two, and works on 20 hidden and 12 inner ones.
+    A layer keeps its input, the one in its middle and the results of two adapters; each has two norms' float32. Beside
+    are buffers of one layer for the rows of a micro-batch, made a quarter larger than needed: 14 hidden numbers
+    (normed rows, queries, keys and values as rows and in groups, what attention gives, their gradients, those of the
+    residual stream in float32) and 6 inner ones (gate, up, product, their gradients). The factors stand once more in
+    the fused weights, and their gradients once in each lane.
     """
-    width, inner = spec.hidden_size, spec.intermediate_size or 4 * spec.hidden_size
-    tokens = load.micro_batch_tokens
-    if load.fast_path and load.checkpointing == "none":
-        return tokens * base * (spec.num_layers * (2 * width + 4 * load.rank) + 20 * width + 12 * inner)
-    block = int(tokens * base * (8 * width + 4 * inner) * (_FUSED if load.fused else _GENERAL_PATH))
-    if load.checkpointing == "full":
-        return spec.num_layers * tokens * base * width + block
-    return spec.num_layers * block
+    number, tokens = _BYTES[str(w.precision)], w.sequence * w.micro_batch
+    kept = a.layers * (number * (2 * a.hidden + 2 * w.rank) + 2 * _SINGLE)
+    buffers = number * 1.25 * (14 * a.hidden + 6 * a.ffn)
+    return tokens * (kept + buffers) + (1 + lanes) * number * learned_parameters(a, w)
 
 
-def _logits_bytes(spec: ModelSpec, load: Load) -> int:
-    if spec.kind != "decoder":
-        return 0
-    whole = int(load.micro_batch_tokens * load.supervised_share) * spec.vocab_size * 4
-    return 3 * min(whole, LOGITS_CHUNK_BYTES)
+def _logits(a: Architecture, w: Workload, path: Path) -> float:
+    """Of a chunk: logits, their float32 copy and the gradient in the precision of the head.
+
+    The hand-written step multiplies that gradient by the head, for which its weight is rearranged once more. The
+    general path's exponentials are one more float32 chunk.
+    """
+    number, learned = _BYTES[str(w.precision)], w.sequence * w.micro_batch * w.supervised_share
+    if path == "fast":
+        return a.vocab * (min(learned, CHUNK_ROWS) * (2 * number + _SINGLE) + number * a.hidden)
+    rows = min(learned, CHUNK_BYTES / (_SINGLE * a.vocab))
+    return rows * a.vocab * (2 * number + 2 * _SINGLE)
+
+
+def _runtime(spec: ModelSpec, device: str) -> float:
+    """Of the process on a processor; of the context and the allocator on an accelerator."""
+    kind = device_kind(device)
+    if kind == "cpu":
+        products = PRODUCTS_BYTES + FREED_BYTES if spec.kind == "decoder" else 0
+        return float(LIBRARIES_BYTES[spec.kind] + products)
+    return float(_MPS_RUNTIME) if kind == "mps" else GALLEY.runtime_bytes + GALLEY.workspace_bytes

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from galley.plan.activations import LayerBytes, cache_bytes, layer_bytes, logit_bytes
+from galley.plan.activations import LayerBytes, layer_bytes, logit_bytes
 from galley.plan.architecture import Architecture
 from galley.plan.layout import Layout
 from galley.plan.software import Software
@@ -129,10 +129,9 @@ def _device(
         "save": kept,
     }
     if w.generation_rows:
-        tokens = w.generation_rows * w.generation_length
         phases["generation"] = {
             **kept,
-            "cache": tokens * cache_bytes(a, layout),
+            "cache": w.generation_rows * a.cache_bytes(w.generation_length) / _cache_shares(a, layout),
             "logits": w.generation_rows * logit_bytes(a, w, layout, software) if stage.head else 0.0,
         }
     gpu = hardware.device != "cpu"
@@ -143,6 +142,12 @@ def _device(
         runtime_bytes=software.runtime_bytes if gpu else 0.0,
         reports_reserved=software.reports_reserved,
     )
+
+
+def _cache_shares(a: Architecture, layout: Layout) -> int:
+    """Devices among which keys and values are split; latents are whole on each that shares a layer."""
+    heads = 1 if a.mla is not None else max(1, a.kv_heads or a.heads)
+    return layout.pipeline * min(layout.tensor, heads)
 
 
 def _activations(a: Architecture, w: Workload, layout: Layout, software: Software, stage: Stage) -> Parts:

@@ -13,9 +13,16 @@ from galley.recipe.schema import OptimizerName, Precision, ScheduleName, Tuning
 _MILLION, _BILLION = 10**6, 10**9
 TINY = 30 * _MILLION
 """Models up to this size are trained whole: adapters would save next to nothing."""
-_FEW_ROWS = 5_000
-_TOKENS_PER_PARAMETER = 20
-_MOST_REPEATS = 4
+RANK = 16
+"""Of an adapter."""
+FEW_ROWS = 5_000
+"""Below it the data are learned in three passes."""
+BATCH_ROWS = ((2_000, 8), (20_000, 16), (10**15, 32))
+"""Below so many training rows, so many rows a step."""
+COMPILE_PAYS_SECONDS = 240.0
+"""Measured: compiling a block costs 20 s and makes the general path a fifth faster. Twice that must be expected."""
+TOKENS_PER_PARAMETER = 20
+MOST_REPEATS = 4
 _ADAFACTOR_RATE, _SGD_RATE, _MODULE_RATE = 1e-2, 0.1, 1e-3
 # Peak learning rates by parameters: up to this size, this rate.
 _RATES_ADAPTER = ((250 * _MILLION, 1e-3), (_BILLION, 5e-4), (30 * _BILLION, 2e-4), (10**15, 1e-4))
@@ -43,14 +50,14 @@ def choose_precision(case: Case, device: str, ledger: Ledger) -> Precision:
 
 
 def choose_adapter(case: Case, tuning: Tuning, ledger: Ledger) -> AdapterPlan | None:
-    """Rank 16 and scale 2 on all linear layers, unless pinned."""
+    """Rank `RANK` and scale 2 on all linear layers, unless pinned."""
     if tuning == "full":
         return None
     pins = case.recipe.override
     rank = ledger.choose(
         "rank",
         pins.rank,
-        16,
+        RANK,
         because="enough for a task; on all layers it matches full tuning of small data (2305.14314)",
     )
     targets = pins.targets if isinstance(pins.targets, str | None) else tuple(pins.targets)
@@ -70,7 +77,7 @@ def choose_global_batch(case: Case, rows: int, ledger: Ledger) -> int:
     elif case.recipe.task == "classify":
         default, why = 32, "usual for classifiers"
     else:
-        default = 8 if rows < 2_000 else 16 if rows < 20_000 else 32
+        default = next(batch for limit, batch in BATCH_ROWS if rows < limit)
         why = f"{rows:,} rows"
     default = max(1, min(default, rows))
     return ledger.choose(
@@ -88,11 +95,11 @@ def default_epochs(case: Case, rows: int, global_batch: int) -> tuple[float, str
         epochs = min(50, max(3, round(1_500 * global_batch / rows)))
         return float(epochs), "a small network from random weights: about 1,500 steps"
     if case.from_scratch:
-        wanted = _TOKENS_PER_PARAMETER * case.spec.num_parameters / max(1, case.tokens)
-        epochs = min(_MOST_REPEATS, max(1, round(wanted)))
+        wanted = TOKENS_PER_PARAMETER * case.spec.num_parameters / max(1, case.tokens)
+        epochs = min(MOST_REPEATS, max(1, round(wanted)))
         return float(epochs), "about 20 tokens a parameter, and at most 4 passes (2203.15556, 2305.16264)"
-    if rows < _FEW_ROWS:
-        return 3.0, f"fewer than {_FEW_ROWS:,} rows: three passes learn them without memorising"
+    if rows < FEW_ROWS:
+        return 3.0, f"fewer than {FEW_ROWS:,} rows: three passes learn them without memorising"
     return 1.0, f"{rows:,} rows are enough in one pass"
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 
@@ -18,8 +18,12 @@ class Software:
         copy_bytes: of a hidden number, kept by every layer beside what its operations need: casts, views that hold on
             to a whole fused projection, and what the allocator loses on them.
         adapter_input_bytes: of each number that enters an adapter (a float32 cast, a dropout's output).
+        fused_layers: norms, gates and adapters keep just their inputs, in the weights' precision; the product of a gate
+            is still kept for the next matrix product.
         logit_bytes: of a logit, where the loss is not fused: 2 as computed, and 4 each for the float32 copy, the
             softmax and the gradient; fewer where one takes the other's place.
+        nf4_bytes: of a 4-bit weight with its share of a scale: one float32 to 64 weights, or 0.53 with the scales
+            themselves in 8 bits (QLoRA 2305.14314, section 3).
         bucket_bytes: of each weight that learns, in buffers for the exchange between copies.
         balances_head: stages get equal work with the output head counted, else equally many layers.
         needs_full_pipeline: it refuses fewer micro-batches than stages less one, and stages without work.
@@ -47,7 +51,9 @@ class Software:
     gather_copies: float = 2.0
     copy_bytes: float = 0.0
     adapter_input_bytes: float = 2.0
+    fused_layers: bool = False
     logit_bytes: float = 14.0
+    nf4_bytes: float = 0.5 + 4 / 64
     bucket_bytes: float = 0.0
     balances_head: bool = False
     needs_full_pipeline: bool = False
@@ -71,7 +77,9 @@ class Software:
     step_seconds: float = 0.0
 
 
-GALLEY = Software(name="galley")
+GALLEY = Software(name="galley", nf4_bytes=0.53)
+GALLEY_FUSED = replace(GALLEY, adapter_input_bytes=0.0, fused_layers=True)
+"""Llama-shaped decoders on a processor, once Galley's own norms, gates and adapters are in place."""
 NANOTRON = Software(
     name="nanotron",
     keeps_gathered="one-stage",

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from galley.plan.architecture import Architecture
 from galley.plan.layout import Layout
-from galley.plan.memory import MOMENT_BYTES
 from galley.plan.software import Software
 from galley.plan.stages import Stage, whole_layers
 from galley.plan.workload import Workload
+from galley.recipe.schema import OptimizerName
 
-_NF4 = 0.5 + 4 / 64
-"""Bytes of a 4-bit weight with one float32 scale to 64 weights (QLoRA 2305.14314; without double quantisation)."""
+MOMENT_BYTES: dict[OptimizerName, float] = {"adamw": 8, "adamw-8bit": 2, "adafactor": 0.1, "muon": 4, "sgd": 4}
+"""Of the optimiser's moments of one weight that learns."""
 _ADAPTER = 4.0
 """Adapters are float32 (PEFT's `autocast_adapter_dtype`), where their base is bf16."""
 
@@ -29,7 +29,7 @@ def states_of(a: Architecture, w: Workload, layout: Layout, software: Software, 
     blocks, tables = _parameters(a, layout, stage)
     experts = _expert_parameters(a, layout, stage)
     number = 4.0 if w.precision == "fp32" else 2.0
-    base = _NF4 if w.tuning == "qlora" else number
+    base = software.nf4_bytes if w.tuning == "qlora" else number
     shares = layout.sharded_over
     expert_shares = max(1, shares // layout.expert)
 
@@ -86,11 +86,18 @@ def _expert_parameters(a: Architecture, layout: Layout, stage: Stage) -> float:
 def adapter_parameters(a: Architecture, w: Workload) -> float:
     """Of the adapters of one layer: rank x (inputs + outputs) of each adapted product (LoRA 2106.09685).
 
-    Experts stay without adapters.
+    DoRA adds a magnitude for each output (2402.09353). Experts stay without adapters.
     """
-    attention = (a.hidden + a.queries) + (a.hidden + a.keys)
     if w.targets == "query-value":
-        return float(w.rank * attention)
-    attention = 2 * (a.hidden + a.queries) + 2 * (a.hidden + a.keys)
-    ffn = 0 if a.experts else (3 if a.gated else 2) * (a.hidden + a.ffn)
-    return float(w.rank * (attention + ffn))
+        shapes = [(a.hidden, a.queries), (a.hidden, a.keys)]
+    else:
+        shapes = [(a.hidden, a.queries), (a.hidden, a.keys), (a.hidden, a.keys), (a.queries, a.hidden)]
+        ups = 0 if a.experts else 2 if a.gated else 1
+        shapes += [(a.hidden, a.ffn)] * ups + ([(a.ffn, a.hidden)] if ups else [])
+    magnitudes = sum(outputs for _, outputs in shapes) if w.tuning == "dora" else 0
+    return float(w.rank * sum(inputs + outputs for inputs, outputs in shapes) + magnitudes)
+
+
+def learned_parameters(a: Architecture, w: Workload) -> float:
+    """All, or those of the adapters."""
+    return float(a.num_parameters) if w.tuning == "full" else adapter_parameters(a, w) * a.layers

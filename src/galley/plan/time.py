@@ -1,17 +1,19 @@
-"""How fast a training runs: work a token over what the device really delivers."""
+"""How fast a training on one device runs: work a token over what the device really delivers."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from galley.models.spec import ModelSpec
+from galley.plan.architecture import Architecture
 from galley.plan.case import device_kind
 from galley.plan.catalogue import catalogue
-from galley.plan.memory import block_parameters, trained_parameters
-from galley.plan.types import Hardware
-from galley.recipe.schema import Precision, Tuning
+from galley.plan.layer_time import HIDDEN_PASSES, INNER_PASSES
+from galley.plan.memory import Path, known_architecture
+from galley.plan.states import learned_parameters
+from galley.plan.time_model import OPTIMIZER_BYTES
+from galley.plan.types import Hardware, Measured
+from galley.plan.workload import Workload
 
-_TERA = 1e12
+_TERA, _GIGA = 1e12, 1e9
 # TFLOP/s that a training step of Galley gets from one core, by instruction set; measured on SmolLM2-135M.
 _CORE_BF16 = {"amx_bf16": 0.3, "avx512_bf16": 0.12}
 _CORE_FP32 = {"avx512f": 0.08, "avx2": 0.04}
@@ -22,67 +24,70 @@ _GPU_UTILISATION = 0.35
 _GPU_UNKNOWN_TFLOPS = 60.0
 _MPS_TFLOPS = 3.0
 _QLORA_SLOWDOWN = {"cpu": 0.1, "cuda": 0.7, "mps": 0.3}
-"""Low, likely and high, as shares of the likely speed."""
+_STEP_SHARE = {"fast": 0.77, "fused": 0.49, "general": 0.49}
+"""Of the speed that measured products and memory allow, that a whole step reaches: the rest starts operations, arranges
+documents and waits. Measured once, on SmolLM2-135M on two cores with AMX."""
 
 
-@dataclass(frozen=True)
-class Work:
-    """What a token costs, beside the model's shape.
-
-    Args:
-        tuning, precision, device, checkpointing, fast_path: as in the plan.
-        rank: of the adapter; ignored without one.
-        supervised_share: share of the tokens that are learned; only these pass the output head.
-        mean_length: tokens of a row, on average.
-    """
-
-    tuning: Tuning
-    precision: Precision
-    device: str
-    mean_length: float
-    rank: int = 16
-    checkpointing: str = "none"
-    supervised_share: float = 1.0
-    fast_path: bool = False
-
-
-def flops_per_token(spec: ModelSpec, work: Work) -> float:
-    """Floating-point operations to learn from one token; 0 for a module whose shape is unknown.
+def flops_per_token(a: Architecture, w: Workload, mean_length: float) -> float:
+    """Floating-point operations to learn from one token.
 
     Two a weight forwards, two for the input's gradient, and two for the weight's own where it is trained; a forward
-    pass more with recomputing. Source: Kaplan et al., 2001.08361, section 2.1.
+    pass more with recomputing. Only learned tokens pass the output head. Source: Kaplan et al., 2001.08361, 2.1.
+
+    Args:
+        a: the model.
+        w: how it is trained.
+        mean_length: tokens of a row, on average.
     """
-    blocks = _active_block_parameters(spec)
-    passes = (6 if work.tuning == "full" else 4) + (2 if work.checkpointing == "full" else 0)
-    adapters = 0 if work.tuning == "full" else 6 * trained_parameters(spec, work.tuning, work.rank)
-    head = spec.vocab_size * spec.hidden_size * work.supervised_share if spec.kind == "decoder" else 0.0
-    attention = 6 * spec.num_layers * spec.hidden_size * work.mean_length
-    return passes * (blocks + head) + adapters + attention
+    head = a.embedding_parameters if a.head else 0
+    blocks = a.active_parameters - a.table_parameters - head
+    passes = (6 if w.tuning == "full" else 4) + (2 if w.recompute == "full" else 0)
+    adapters = 0.0 if w.tuning == "full" else 6 * learned_parameters(a, w)
+    attention = 3 * a.layers * a.attention_flops(round(mean_length), causal=a.head)
+    return passes * (blocks + head * w.supervised_share) + adapters + attention
 
 
-def tokens_per_second(spec: ModelSpec, work: Work, hardware: Hardware) -> float:
-    """Likely speed; 0 when the model's work is unknown (a user's own module)."""
-    flops = flops_per_token(spec, work)
-    if flops <= 0:
+def tokens_per_second(
+    spec: ModelSpec, w: Workload, hardware: Hardware, device: str, path: Path, mean_length: float
+) -> float:
+    """Likely speed; 0 when the model's work is unknown (a user's own module).
+
+    Args:
+        spec: shape of the model.
+        w: a micro-batch of `sequence` tokens.
+        hardware: of which one device is used.
+        device: as in the plan.
+        path: how the step is computed.
+        mean_length: tokens of a row, on average.
+    """
+    a = known_architecture(spec)
+    if a is None:
         return 0.0
-    rate = _rate(hardware, work.device, work.precision)
-    if not work.fast_path and work.device == "cpu":
-        rate *= _CORE_GENERAL_PATH
-    if work.tuning == "qlora":
-        rate *= _QLORA_SLOWDOWN[device_kind(work.device)]
-    return rate / flops
+    kind, measured = device_kind(device), hardware.measured
+    if measured is not None and measured.device == kind and str(w.precision) in measured.tflops:
+        speed = _STEP_SHARE[path] / _measured_seconds(a, w, measured, path, mean_length)
+    else:
+        speed = _rate(hardware, device, str(w.precision)) / flops_per_token(a, w, mean_length)
+        speed *= _CORE_GENERAL_PATH if kind == "cpu" and path != "fast" else 1.0
+    return speed * (_QLORA_SLOWDOWN.get(kind, _QLORA_SLOWDOWN["cuda"]) if w.tuning == "qlora" else 1.0)
 
 
-def _active_block_parameters(spec: ModelSpec) -> float:
-    """Weights that one token passes through: of the experts only the chosen ones."""
-    blocks = float(block_parameters(spec))
-    if spec.num_experts and spec.num_experts_per_token:
-        expert = 3 * spec.hidden_size * (spec.intermediate_size or 4 * spec.hidden_size) * spec.num_layers
-        blocks -= min(expert * (spec.num_experts - spec.num_experts_per_token), 0.95 * blocks)
-    return blocks
+def _measured_seconds(a: Architecture, w: Workload, measured: Measured, path: Path, mean_length: float) -> float:
+    """Of one token: products at their measured speed, and all other traffic at that of the memory.
+
+    The hand-written step multiplies by the weights of queries, keys and values, gate and up once more.
+    """
+    flops = flops_per_token(a, w, mean_length)
+    if path == "fast":
+        flops += 2 * a.layers * a.hidden * (a.queries + 2 * a.keys + 2 * a.ffn)
+    number = 4.0 if w.precision == "fp32" else 2.0
+    moved = number * a.layers * (HIDDEN_PASSES * a.hidden + INNER_PASSES * a.ffn)
+    moved += learned_parameters(a, w) * OPTIMIZER_BYTES / w.sequence
+    return flops / measured.flops(str(w.precision), w.sequence) + moved / (measured.memory_gbps * _GIGA)
 
 
-def _rate(hardware: Hardware, device: str, precision: Precision) -> float:
+def _rate(hardware: Hardware, device: str, precision: str) -> float:
     """Useful floating-point operations a second of one device."""
     if device == "cpu":
         table = _CORE_BF16 if precision == "bf16" else _CORE_FP32

@@ -10,6 +10,7 @@ from galley.plan.layer_time import MEMORY_EFFICIENCY, LayerTime, head_time, laye
 from galley.plan.layout import Layout
 from galley.plan.software import Software
 from galley.plan.stages import Stage, stages_of
+from galley.plan.states import learned_parameters
 from galley.plan.types import Hardware
 from galley.plan.workload import Workload
 
@@ -161,13 +162,7 @@ def _weights(a: Architecture, layout: Layout) -> tuple[float, float]:
 
 def _learning_share(a: Architecture, workload: Workload) -> float:
     """Of the weights that learn."""
-    if workload.tuning == "full":
-        return 1.0
-    targets = 2 * a.hidden + a.queries + a.keys if workload.targets == "query-value" else 0
-    if not targets:
-        products = 3 if a.gated else 2
-        targets = 4 * a.hidden + 2 * (a.queries + a.keys) + products * (a.hidden + a.ffn)
-    return min(1.0, workload.rank * targets * a.layers / a.num_parameters)
+    return min(1.0, learned_parameters(a, workload) / a.num_parameters)
 
 
 def _data_seconds(

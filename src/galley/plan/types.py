@@ -30,6 +30,25 @@ class Decision(PlanPart):
     """The recipe asked for it."""
 
 
+class Measured(PlanPart):
+    """What `galley calibrate` found on this machine."""
+
+    device: str
+    """cpu, cuda or mps."""
+    on: str
+    """Day, as in 2026-01-31."""
+    tflops: dict[str, float]
+    """Of products of many rows, by precision."""
+    half_speed_rows: dict[str, float]
+    """Rows of a product at which it runs at half that speed."""
+    memory_gbps: float
+    """Of copying: bytes read and bytes written, GB/s."""
+
+    def flops(self, precision: str, rows: float) -> float:
+        """Operations a second of a product of so many rows (tokens); rows / (rows + half) of the highest speed."""
+        return self.tflops[precision] * 1e12 * rows / (rows + self.half_speed_rows[precision])
+
+
 class Hardware(PlanPart):
     """Where the job runs: detected, or named in the recipe."""
 
@@ -64,6 +83,8 @@ class Hardware(PlanPart):
     """Reading local disks: GB/s per node."""
     watts: float = 0.0
     """Most that one device draws."""
+    measured: Measured | None = None
+    """Takes the place of data sheets and rules, on this machine."""
 
     @property
     def world(self) -> int:

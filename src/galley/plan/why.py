@@ -7,6 +7,16 @@ from collections.abc import Callable, Iterator
 
 from galley.base import GalleyError, format_bytes, format_count, format_duration
 from galley.plan import cluster_why
+from galley.plan.fit import CHEAPER, USABLE_SHARE
+from galley.plan.rules import (
+    BATCH_ROWS,
+    COMPILE_PAYS_SECONDS,
+    FEW_ROWS,
+    MOST_REPEATS,
+    RANK,
+    TINY,
+    TOKENS_PER_PARAMETER,
+)
 from galley.plan.trace import Trace
 from galley.plan.types import Plan
 
@@ -55,7 +65,7 @@ def _model(plan: Plan) -> Iterator[tuple[str, str]]:
 
 
 def _memory(plan: Plan) -> Iterator[tuple[str, str]]:
-    yield "there is", f"{format_bytes(plan.hardware.memory_bytes)}, of which 90 % may be planned"
+    yield "there is", f"{format_bytes(plan.hardware.memory_bytes)}, of which {USABLE_SHARE:.0%} may be planned"
     for name, size in plan.predicted.memory_parts.items():
         yield name, format_bytes(size)
     correction = plan.predicted.correction
@@ -68,9 +78,27 @@ def _speed(plan: Plan) -> Iterator[tuple[str, str]]:
     yield "instructions", ", ".join(plan.hardware.features) or "none that count"
     yield "precision", plan.precision
     yield "path", "the step written by hand" if plan.fast_path else "the general step"
+    yield from _measured(plan)
     correction = plan.predicted.correction
     learned = f"learned from {correction.trainings}" if correction.trainings else "usual"
     yield "range", " to ".join(f"{factor:.2f}" for factor in correction.speed) + f" times the rule, {learned}"
+
+
+def _measured(plan: Plan) -> Iterator[tuple[str, str]]:
+    found = plan.hardware.measured
+    if found is None or plan.precision not in found.tflops:
+        yield "measured", "nothing in this precision: `galley calibrate` replaces rules and data sheets on this machine"
+        return
+    speed, half = found.tflops[plan.precision], found.half_speed_rows[plan.precision]
+    yield "measured", f"by galley calibrate, {found.on}"
+    yield "products", f"{speed:.3g} TFLOP/s in {plan.precision}, half of it at {half:.0f} tokens"
+    yield "memory", f"{found.memory_gbps:.3g} GB/s read and written"
+
+
+def _batches() -> str:
+    """`8 below 2,000 rows, ..., else 32`."""
+    *limited, (_, most) = BATCH_ROWS
+    return ", ".join(f"{batch} below {limit:,} rows" for limit, batch in limited) + f", else {most}"
 
 
 def _data(plan: Plan) -> Iterator[tuple[str, str]]:
@@ -128,15 +156,16 @@ _PREDICTIONS: dict[str, Callable[[Plan], str]] = {
 _FIT = "galley/plan/fit.py"
 _TRACES: dict[str, Trace] = {
     "memory": Trace(
-        "weights + gradients + optimiser states + activations + logits + runtime; learned weights take 4 bytes of "
-        "master, 4 of gradient and the optimiser's moments; a layer keeps about 8 hidden and 4 inner vectors a token",
+        "weights + gradients + optimiser states + activations + logits + runtime, of the largest micro-batch; learned "
+        "weights take 4 bytes of master, 4 of gradient and the optimiser's moments",
         _memory,
-        "galley/plan/memory.py; after Korthikanti et al. 2022, arXiv 2205.05198",
+        "galley/plan/memory.py, states.py, activations.py; after Korthikanti et al. 2022, arXiv 2205.05198",
     ),
     "speed": Trace(
-        "operations a second of the device / operations a token: 4 a frozen and 6 a learned weight, and attention",
+        "operations a second of the device / operations a token: 4 a frozen and 6 a learned weight, and attention; "
+        "after galley calibrate, measured products and other traffic over measured memory, and a share of that",
         _speed,
-        "galley/plan/time.py; rates of processors measured by us, of GPUs from data sheets",
+        "galley/plan/time.py; without calibration, rates of processors measured by us and of GPUs from data sheets",
     ),
     "training": Trace("tokens of all steps / speed, cut by the time limit", _training, "galley/plan/decide.py"),
     "disk": Trace("12 bytes a learned weight and checkpoint kept, and the result", _disk, "galley/plan/decide.py"),
@@ -144,18 +173,30 @@ _TRACES: dict[str, Trace] = {
         "price of an hour x time of the training, without loading and judging", _cost, "galley/plan/price.py"
     ),
     "method": Trace("the one that declares the task, unless pinned", _task, "galley/plan/checks.py"),
-    "tuning": Trace("the first way that fits, of full (tiny models), lora, qlora", _memory, _FIT),
+    "tuning": Trace(
+        f"the first way that fits, of full (up to {format_count(TINY)} parameters), {', '.join(CHEAPER)}", _memory, _FIT
+    ),
     "checkpointing": Trace("none, unless activations do not fit without it", _memory, _FIT),
     "max_length": Trace("the usual limit of the device, halved while nothing fits", _batch, _FIT),
     "micro_batch_tokens": Trace("as many as keep products busy, halved while they do not fit", _batch, _FIT),
-    "global_batch": Trace("8 below 2,000 rows, 16 below 20,000, else 32", _data),
-    "epochs": Trace("three below 5,000 rows, else one; random weights get about 20 tokens each", _data),
-    "rank": Trace("16 on all linear layers", _model, "galley/plan/rules.py; Dettmers et al. 2023, arXiv 2305.14314"),
+    "global_batch": Trace(_batches(), _data),
+    "epochs": Trace(
+        f"three below {FEW_ROWS:,} rows, else one; random weights get about {TOKENS_PER_PARAMETER} tokens each, in at "
+        f"most {MOST_REPEATS} passes",
+        _data,
+    ),
+    "rank": Trace(
+        f"{RANK} on all linear layers", _model, "galley/plan/rules.py; Dettmers et al. 2023, arXiv 2305.14314"
+    ),
     "learning_rate": Trace("by a table of sizes: smaller models take larger steps", _rate),
     "schedule": Trace("cosine, unless pinned", _rate),
     "optimizer": Trace("AdamW, unless pinned", _memory),
     "precision": Trace("bf16 where the device multiplies it in hardware, else float32", _speed),
     "device": Trace("the fastest kind that is there", _speed, "galley/plan/checks.py"),
-    "fast_path": Trace("Llama-shaped decoders with adapters", _speed, "galley/plan/decide.py"),
-    "compile": Trace("blocks, where the general step runs for more than 4 minutes", _training, "galley/plan/decide.py"),
+    "fast_path": Trace("Llama-shaped decoders with adapters, without recomputation", _speed, "galley/plan/decide.py"),
+    "compile": Trace(
+        f"blocks, where the general step runs for more than {format_duration(COMPILE_PAYS_SECONDS)}",
+        _training,
+        "galley/plan/decide.py",
+    ),
 }
