@@ -76,6 +76,9 @@ class Training:
         self.saved_at, self.saved_step = time.monotonic(), -1
         left = None if self.plan.minutes is None else self.plan.minutes * 60 - self.at.seconds
         self.journal.observer.phase("train", total=self.plan.steps, done=self.at.step, seconds=left)
+        if self.at.step == 0 and self.learner.evaluates_first:
+            self._evaluate()
+            self._save()
         while not (stopped := self._why_stop()):
             before = self.at.step
             self._take_step()
@@ -172,7 +175,7 @@ class Training:
     def load_best(self) -> bool:
         """Put the weights of the best evaluation in place; false when the newest ones are those."""
         best = self._checkpoints.best()
-        if best is None or self.at.best_step in (0, self.at.step):
+        if best is None or self.at.best_step in (-1, self.at.step):
             return False
         name, score = self.learner.score_name, self.learner.score_sign * self.at.best_score
         self.journal.note("best", f"step {self.at.best_step} is the result: its {name} {score:.4g} is the best")

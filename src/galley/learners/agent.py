@@ -33,6 +33,7 @@ class AgentLearner:
 
     score_name = "mean return"
     score_sign = 1.0
+    evaluates_first = True
 
     def __init__(self, plan: ControlPlan, agent: Agent, evaluation: Environments | None) -> None:
         self.plan, self.agent, self.evaluation = plan, agent, evaluation

@@ -15,16 +15,16 @@ class Position:
         step: optimiser steps done; environment steps where something acts.
         tokens: real tokens (or rows) learned from.
         seconds: spent in steps.
-        best_score, best_step: of the best evaluation so far; more is better.
-        evaluated_step: when the last evaluation was.
+        best_score, best_step: of the best evaluation so far; more is better. The step is -1 before the first one.
+        evaluated_step: when the last evaluation was; likewise.
     """
 
     step: int = 0
     tokens: int = 0
     seconds: float = 0.0
     best_score: float = float("-inf")
-    best_step: int = 0
-    evaluated_step: int = 0
+    best_step: int = -1
+    evaluated_step: int = -1
 
 
 @dataclass(frozen=True)
@@ -66,6 +66,9 @@ class Learner(Protocol):
     """What is evaluated, in words, e.g. `held-out loss`."""
     score_sign: float
     """`Evaluation.score` times this is the number that people know: -1 where less is better."""
+
+    evaluates_first: bool
+    """Whether it is measured, and so saved, before it has learned anything."""
 
     def step(self, at: Position) -> Took:
         """Learn a little.

@@ -35,6 +35,7 @@ class RowLearner:
 
     score_name = "held-out loss"
     score_sign = -1.0
+    evaluates_first = False
 
     def __init__(
         self,

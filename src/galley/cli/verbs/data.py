@@ -88,7 +88,7 @@ def _description(recipe: Recipe, *, tokens: bool) -> Description:
 
 
 VERB = Verb(
-    help="show what is read from data: rows, columns, lengths, duplicates, leaks, two examples; or a world's spaces",
+    help="show what is read from data: rows, columns, lengths, duplicates, leaks, examples; or a world",
     group="prepare",
     arguments=_arguments,
     run=_run,

@@ -54,7 +54,7 @@ class Native:
             raise GalleyError(
                 "environment-failed",
                 f"the environments raised: {type(error).__name__}: {error}",
-                hint="the run is saved; correct the environment and resume",
+                hint="correct the environment; galley resume continues from the newest checkpoint",
             ) from error
         rewards = rewards.astype(np.float32, copy=False)
         if not np.isfinite(rewards).all():

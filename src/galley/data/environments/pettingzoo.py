@@ -253,5 +253,5 @@ def _failed(world: int, when: str, error: Exception) -> GalleyError:
     return GalleyError(
         "environment-failed",
         f"world {world} raised at {when}: {type(error).__name__}: {error}",
-        hint="the run is saved; correct the environment and resume",
+        hint="correct the environment; galley resume continues from the newest checkpoint",
     )

@@ -222,7 +222,7 @@ class Serial:
             "environment-failed",
             f"environment {self._first + index} raised at {when} of episode {self._episode[index]}: "
             f"{type(error).__name__}: {error}",
-            hint="the run is saved; correct the environment and resume",
+            hint="correct the environment; galley resume continues from the newest checkpoint",
         )
 
 
