@@ -42,7 +42,7 @@ ENVIRONMENTS = {
     "PendulumNoVel-v1": "pendulum-novel",
 }
 ALGORITHMS = {"ppo_lstm": "recurrent-ppo", "ppo_mask": "maskable-ppo"}
-DEFAULTS = {"qrdqn": "{name: dqn, quantile: true}"}
+DEFAULTS = {"qrdqn": "{name: dqn, quantiles: 50}"}
 """Where the recipe's word for an algorithm is more than its name."""
 SUCCESSORS = {"LunarLander-v2": "LunarLander-v3", "LunarLanderContinuous-v2": "LunarLanderContinuous-v3"}
 SEEDS = {"cartpole": 10, "pendulum": 10}

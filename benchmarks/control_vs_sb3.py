@@ -146,7 +146,7 @@ WORKS = (
                 LARGE,
                 **{"num_envs": 1, "learning_rate": 2.3e-3, "batch_size": 64, "buffer_size": 100_000},
                 **{"learning_starts": 1000, "gamma": 0.99, "target_update_interval": 10, "train_frequency": 256},
-                **{"gradient_steps": 128, "exploration_fraction": 0.16, "final_epsilon": 0.04},
+                **{"gradient_steps": 128, "exploration_fraction": 0.16, "final_exploration": 0.04, "double": False},
             ),
             sb3(
                 LARGE,
