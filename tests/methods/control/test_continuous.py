@@ -407,3 +407,46 @@ def test_it_learns_to_act_well_where_it_has_not_been(name: str) -> None:
 def returns(agent: Any, words: str) -> float:
     episodes = play(worlds.environments(words, 4), DecisionPlayer(agent.decision), 8, seed=77)
     return float(np.mean([episode.ret for episode in episodes]))
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_the_planned_memory_is_what_is_allocated(name: str) -> None:
+    kind = registry.get(name)
+    agent = worlds.make(name, hidden=(16, 8))
+    made = worlds.environments("gym:Pendulum-v1", 1)
+    facts = WorldFacts(made.observations, made.actions, NetworkSpec((16, 8), "relu"), 1000)
+    small = {key: value for key, value in worlds.SMALL.items() if key in kind.Config.model_fields}
+    planned = kind(kind.Config.model_validate(small)).memory_bytes(facts)
+    state: Any = agent.state()["learner"]
+    held = (
+        {"critic": state["critic"]} if name in SOFT else {k: state[k] for k in ("critics", "target_critics", "target")}
+    )
+    networks = numbers_in({**held, "actor": state["actor"]}, without="adam")
+    assert planned["networks"] == pytest.approx(4 * networks, abs=64), "but for counters"
+    trained = sum(p.numel() for part in ("critic", "actor") for p in agent.parameters(part))
+    assert planned["optimizer"] == 12 * trained
+
+
+def numbers_in(state: Any, *, without: str) -> int:
+    if isinstance(state, torch.Tensor):
+        return state.numel()
+    return sum(numbers_in(value, without=without) for key, value in state.items() if key != without)
+
+
+def test_products_in_bfloat16_are_near_and_end_with_their_block() -> None:
+    from galley.models.control.fused_mlp import products_in
+
+    settings = torch.backends.mkldnn.matmul  # type: ignore[attr-defined]
+    before = settings.fp32_precision
+    generator = torch.Generator().manual_seed(0)
+    left, right = torch.randn(256, 256, generator=generator), torch.randn(256, 256, generator=generator)
+    exact = left @ right
+    with products_in("bfloat16"):
+        assert settings.fp32_precision == "bf16"
+        rounded = left @ right
+    assert torch.linalg.vector_norm(rounded - exact) < 0.01 * torch.linalg.vector_norm(exact)
+    with pytest.raises(ZeroDivisionError), products_in("bfloat16"):
+        raise ZeroDivisionError
+    assert settings.fp32_precision == before
+    with products_in("float32"):
+        assert torch.equal(left @ right, exact)

@@ -80,12 +80,14 @@ class CrossQ:
     def memory_bytes(self, facts: WorldFacts) -> Mapping[str, int]:
         """Two critics and the actor; and the replay memory."""
         from galley.methods.control.continuous import memory_bytes
-        from galley.methods.control.sizes import adam_bytes, decision_numbers
+        from galley.methods.control.sizes import adam_bytes, decision_numbers, encoder_numbers
 
         parts = dict(memory_bytes(self.config, facts, critics=0, targets=0, actor_outputs=2))
         wide = replace(facts, network=critic_network(self.config, facts.network))
-        critics = 2 * decision_numbers(wide, 1, more_inputs=facts.actions.size)
-        parts["networks"] += 4 * critics
+        normalised = encoder_numbers(facts.observations)[0] + facts.actions.size + sum(wide.network.hidden)
+        moments = scales = 2 * 2 * normalised
+        critics = 2 * decision_numbers(wide, 1, more_inputs=facts.actions.size) + scales
+        parts["networks"] += 4 * (critics + moments)
         parts["optimizer"] += adam_bytes(critics)
         return parts
 
