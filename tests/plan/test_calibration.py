@@ -96,30 +96,11 @@ def test_loading_imports_no_torch_but_knows_its_version() -> None:
     assert done.stdout.split() == [pytest.importorskip("torch").__version__, "False"]
 
 
-def test_a_measured_shape_has_its_own_speed() -> None:
-    for tokens, inner, outer, speed in SPEEDS:
-        assert made().tflops("bf16", tokens, inner, outer) == speed
-    assert made().tflops("fp32", 64, 576, 576) is None
-
-
-@given(
-    st.lists(
-        st.tuples(*[st.integers(1, 2**15)] * 3, st.floats(1e-4, 1e3)), min_size=1, max_size=8, unique_by=lambda p: p[:3]
-    ),
-    st.tuples(*[st.integers(1, 2**17)] * 3),
-)
-def test_other_shapes_lie_between_the_measured_ones(
-    speeds: list[tuple[int, int, int, float]], shape: tuple[int, int, int]
-) -> None:
-    speed = made(tuple(speeds)).tflops("bf16", *shape)
-    assert speed is not None
-    slowest, fastest = min(s[3] for s in speeds), max(s[3] for s in speeds)
-    assert slowest * (1 - 1e-9) <= speed <= fastest * (1 + 1e-9)
-
-
-def test_a_shape_near_a_measured_one_is_about_as_fast() -> None:
-    near = made().tflops("bf16", 1000, 4096, 4096)
-    assert near == pytest.approx(1.1, rel=0.01)
+@given(st.lists(st.tuples(*[st.integers(1, 2**15)] * 3, st.floats(1e-2, 1e3)), min_size=1, max_size=8))
+def test_whatever_was_measured_gives_plans_a_speed(speeds: list[tuple[int, int, int, float]]) -> None:
+    found = made(tuple(speeds)).summary()
+    assert set(found.tflops) == {"bf16"}
+    assert 0 < found.flops("bf16", 1) <= found.flops("bf16", 4096) < float("inf")
 
 
 @given(st.floats(1e-6, 1e-2), st.floats(1e7, 1e11), st.sets(st.integers(12, 30), min_size=2, max_size=8))

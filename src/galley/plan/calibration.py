@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import importlib.util
-import math
 import re
 from collections.abc import Callable, Iterable
 from hashlib import blake2b
@@ -85,34 +84,6 @@ class Calibration(PlanPart):
     disk: Disk | None
     notes: tuple[str, ...] = ()
     """What could not be measured, and why."""
-
-    def tflops(self, precision: str, tokens: int, inner: int, outer: int) -> float | None:
-        """Expected speed of a matrix product, between the measured ones.
-
-        The mean of the logarithms of the measured speeds, weighted by the inverse fourth power of the distance of the
-        shapes in octaves, so that a measured shape has its own speed and none is faster than the fastest. Of the
-        powers 2 to 8, the fourth told shapes that were left out best on a processor with AMX (Shepard 1968).
-
-        Args:
-            precision: fp32, bf16 or fp16.
-            tokens: rows of the left matrix.
-            inner: columns of the left matrix and rows of the right one.
-            outer: columns of the right matrix.
-
-        Returns:
-            TFLOP/s, or None when nothing was measured in this precision.
-        """
-        logs = weights = 0.0
-        for known in self.products:
-            if known.precision != precision:
-                continue
-            steps = (tokens / known.tokens, inner / known.inner, outer / known.outer)
-            squared = sum(math.log2(step) ** 2 for step in steps)
-            if squared == 0:
-                return known.tflops
-            logs += math.log(known.tflops) / squared**2
-            weights += 1 / squared**2
-        return math.exp(logs / weights) if weights else None
 
     def summary(self) -> Measured:
         """What a plan needs of it: the speed of products by their rows, and that of the memory.
