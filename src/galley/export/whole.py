@@ -22,10 +22,10 @@ class Whole(nn.Module):
     Both have a batch axis. Choices are int64 and count from the space's lowest, switches are int8, numbers float32.
 
     Args:
-        decision: without memory.
+        decision: without memory and masks.
 
     Raises:
-        GalleyError: `model-unsupported` for policies with memory.
+        GalleyError: `model-unsupported` for policies with memory, and for those that are told what is allowed.
     """
 
     def __init__(self, decision: Decision) -> None:
@@ -35,6 +35,12 @@ class Whole(nn.Module):
                 "model-unsupported",
                 "a policy with memory cannot be exported",
                 hint="use it from Python: Policy.open(RUN).act(observation)",
+            )
+        if decision.spec.masked:
+            raise GalleyError(
+                "model-unsupported",
+                "a policy that is told which choices are allowed cannot be exported: the file would not ask",
+                hint="use it from Python: Policy.open(RUN).act(observation, masks=masks)",
             )
         self.decision = decision.eval()
 

@@ -127,6 +127,25 @@ def test_the_loss_is_that_of_sb3_contrib() -> None:
     assert loss.total.item() / loss.denominator == pytest.approx(wanted.item(), rel=1e-5)
 
 
+@pytest.mark.parametrize("sampled", [False, True])
+def test_a_policy_in_use_takes_masks(sampled: bool) -> None:
+    from galley.models.control.policy import Policy
+
+    policy = Policy(worlds.make("maskable-ppo", words=STRICT).decision)
+    observations = np.random.default_rng(0).uniform(-1, 1, (300, 2)).astype(np.float32)
+    masks = np.zeros((300, 9), bool)
+    masks[:, [1, 3, 5, 6, 8]] = True
+    actions = policy.act(observations, sampled=sampled, masks=masks)
+    assert set(actions[:, 0]) <= {1, 3}
+    assert set(actions[:, 1]) == {1}
+    assert set(actions[:, 2]) <= {0, 2}
+    assert (len(set(actions[:, 0])) == 2) or not sampled
+    one = policy.act(observations[0], masks=masks[0])
+    assert one[0] in (1, 3)
+    with pytest.raises(GalleyError, match=r"masks have the shape \[4\]"):
+        policy.act(observations, masks=np.ones(4, bool))
+
+
 def test_environments_without_masks_are_refused() -> None:
     with pytest.raises(GalleyError, match="does not say which choices are allowed") as caught:
         worlds.make("maskable-ppo", words="gym:CartPole-v1").step(0)

@@ -54,23 +54,27 @@ class Policy:
                 return cls(load_policy(place), seed=seed)
         raise GalleyError("run-unfinished", f"{folder} holds no policy.json", hint="name a finished run of an agent")
 
-    def act(self, observations: Any, *, sampled: bool = False) -> Any:
+    def act(self, observations: Any, *, sampled: bool = False, masks: Any = None) -> Any:
         """Actions for what the environment shows.
 
         Args:
             observations: one observation as the environment gives it (its space's shape; dicts and tuples for those
                 spaces), or N of them stacked as a vector environment gives them, or flat rows [N, D].
             sampled: draw from the policy's distribution instead of taking the best action.
+            masks: allowed choices, as `action_masks()` gives them, or N rows of them; None when all are.
 
         Returns:
             One action as the environment takes it, or N of them as a vector environment does.
 
         Raises:
-            GalleyError: `environment-invalid` for other shapes, `model-unsupported` when there is nothing to draw from.
+            GalleyError: `environment-invalid` for other shapes, `model-unsupported` when there is nothing to draw from
+                or nothing to forbid.
         """
         rows_ND, single = self._rows(observations)
         with torch.inference_mode():
             outputs_NO = self._outputs(torch.from_numpy(rows_ND))
+            if masks is not None:
+                outputs_NO = self._allowed(outputs_NO, masks)
             actions = (self._drawn(outputs_NO) if sampled else self.decision.best(outputs_NO)).numpy()
         layout = self.decision.spec.actions
         return layout.native(actions[0]) if single else layout.native_many(actions)
@@ -102,6 +106,18 @@ class Policy:
             )
         after_1NF, self._remembered = decision.memory(decision.encoder(seen_ND)[None], before)
         return decision.from_features(after_1NF[0])
+
+    def _allowed(self, outputs_NO: Tensor, masks: Any) -> Tensor:
+        """Outputs with minus infinity for choices that are forbidden."""
+        if self.decision.spec.rule != "logits":
+            raise GalleyError("model-unsupported", f"a policy of rule {self.decision.spec.rule} knows no masks")
+        allowed = torch.as_tensor(np.asarray(masks, bool))
+        if allowed.shape not in (outputs_NO.shape, outputs_NO.shape[1:]):
+            raise GalleyError(
+                "environment-invalid",
+                f"masks have the shape {list(allowed.shape)}, expected {list(outputs_NO.shape)}",
+            )
+        return outputs_NO.masked_fill(~allowed, -torch.inf)
 
     def _drawn(self, outputs_NO: Tensor) -> Tensor:
         """Actions from the distribution whose parameters the outputs are."""
