@@ -6,15 +6,14 @@ import copy
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar
 
-import numpy as np
 from pydantic import Field
 
 from galley.methods.control.base import ControlConfig, Experience, Loss, Outcome, World, WorldFacts
-from galley.methods.control.replay import ReplayMemory, generator_state, load_generator, num_bytes
 from galley.methods.control.sizes import adam_bytes, decision_numbers
 from galley.models.control.spec import NetworkSpec
 
 if TYPE_CHECKING:
+    import numpy as np
     from torch import Tensor, nn
 
     from galley.data.environments import Episode
@@ -78,6 +77,8 @@ class DeepQLearning:
 
     def memory_bytes(self, facts: WorldFacts) -> Mapping[str, int]:
         """Of the memory, both networks and Adam."""
+        from galley.methods.control.replay import num_bytes
+
         config, choices = self.config, facts.actions.num_choices
         per_choice = max(1, config.quantiles)
         numbers = decision_numbers(facts, choices * per_choice)
@@ -109,9 +110,11 @@ class QAgent:
     parts: tuple[str, ...] = ("q",)
 
     def __init__(self, config: DqnConfig, world: World) -> None:
+        import numpy as np
         import torch
 
         from galley.methods.control.flat_adam import FlatAdam, FlatParameters
+        from galley.methods.control.replay import ReplayMemory
         from galley.methods.control.written_q import WrittenQ, can_be_written_out
         from galley.models.control.decision import Decision, DecisionSpec
         from galley.models.control.mlp import uniform
@@ -164,6 +167,8 @@ class QAgent:
 
     def step(self, done: int) -> Outcome:
         """One round."""
+        import numpy as np
+
         config, before = self._config, self._steps
         episodes: list[Episode] = []
         while self._owed < config.train_frequency:
@@ -186,6 +191,8 @@ class QAgent:
         return Outcome(self._steps - before, count, loss, norm, config.learning_rate, metrics, episodes)
 
     def _act(self) -> Array:
+        import numpy as np
+
         copies, choices = len(self._now), self._facts.actions.num_choices
         if self._steps < self._config.learning_starts:
             return self._random.integers(0, choices, copies)
@@ -339,6 +346,8 @@ class QAgent:
 
     def state(self) -> Mapping[str, Any]:
         """Everything; the memory's tensors are its own."""
+        from galley.methods.control.replay import generator_state
+
         return {
             "weights": self._flat.data.clone(),
             "target": self._target_flat.data.clone(),
@@ -353,6 +362,8 @@ class QAgent:
 
     def load_state(self, state: Mapping[str, Any]) -> None:
         """Continue."""
+        from galley.methods.control.replay import load_generator
+
         self._flat.data.copy_(state["weights"])
         self._target_flat.data.copy_(state["target"])
         self._adam.load_state(state["adam"])

@@ -9,8 +9,6 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 from pydantic import Field
 
 from galley.methods.control.base import ControlConfig, Experience, Loss, World, WorldFacts
-from galley.methods.control.exploration import ActionScale, Exploration, NoiseKind
-from galley.methods.control.off_policy import Updates
 from galley.models.control.spec import NetworkSpec
 
 if TYPE_CHECKING:
@@ -18,7 +16,8 @@ if TYPE_CHECKING:
     from torch import Tensor, nn
 
     from galley.data.environments.layout import ActionKind
-    from galley.methods.control.off_policy import OffPolicyAgent
+    from galley.methods.control.exploration import NoiseKind
+    from galley.methods.control.off_policy import OffPolicyAgent, Updates
     from galley.methods.control.replay import ReplayMemory
 
     Array = np.ndarray[Any, Any]
@@ -119,6 +118,8 @@ class DeterministicLearner:
     def __init__(self, world: World, settings: DeterministicSettings) -> None:
         import torch
 
+        from galley.methods.control.exploration import ActionScale, Exploration
+
         self._settings, self._device = settings, world.device
         self._generator = torch.Generator().manual_seed(world.seed)
         self.native = ActionScale(world.facts.actions)
@@ -204,6 +205,7 @@ class DeterministicLearner:
         """Critics from every minibatch; actor and targets from every `policy_delay`-th."""
         import torch
 
+        from galley.methods.control.off_policy import Updates
         from galley.methods.control.trained import Means
         from galley.models.control.fused_mlp import products_in
 
