@@ -12,6 +12,8 @@ Evaluations, imports and the making of environments and networks are left out of
 their evaluations in the same environments with the same first observations. Seconds of processor time stand beside
 wall-clock: on a machine that others use, they are steadier.
 
+With CLEANRL in the environment (see peers/control_cleanrl.py) CleanRL's ppo.py learns CartPole beside, as it stands.
+
 Settings of the peer are those of rl-baselines3-zoo (its hyperparams/*.yml); `equal` gives Galley the same ones.
 """
 
@@ -197,14 +199,21 @@ def arguments() -> argparse.Namespace:
 
 def measure(work: Work, args: argparse.Namespace) -> dict[str, list[dict[str, Any]]]:
     """Every seed of every side, in turn."""
-    found: dict[str, list[dict[str, Any]]] = {side.name: [] for side in work.sides}
+    found: dict[str, list[dict[str, Any]]] = {side.name: [] for side in sides_of(work)}
     for seed in range(args.first_seed, args.first_seed + args.seeds):
-        for side in work.sides:
+        for side in sides_of(work):
             result = run_side(work, side, seed, args)
             if result is not None:
                 found[side.name].append(result)
                 print(f"{work.name} seed {seed} {side.name}: {summary(work, result)}", file=sys.stderr, flush=True)
     return found
+
+
+def sides_of(work: Work) -> tuple[Side, ...]:
+    """With CleanRL where it is at hand and knows the work."""
+    if "CLEANRL" in os.environ and work.name == "ppo-cartpole":
+        return (Side("cleanrl defaults", "control_cleanrl.py", ""), *work.sides)
+    return work.sides
 
 
 def run_side(work: Work, side: Side, seed: int, args: argparse.Namespace) -> dict[str, Any] | None:

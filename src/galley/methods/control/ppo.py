@@ -29,7 +29,7 @@ class PpoConfig(ControlConfig):
     """Settings of `method: ppo`."""
 
     num_envs: int = Field(16, ge=1, le=4096, description="copies of the environment played together")
-    num_steps: int = Field(32, ge=1, description="steps in each copy between two rounds of updates")
+    num_steps: int = Field(64, ge=1, description="steps in each copy between two rounds of updates")
     batch_size: int = Field(256, ge=1, description="steps of a minibatch, about: pieces are of nearly equal size")
     num_epochs: int = Field(10, ge=1, le=100, description="times that each step is learned from")
     learning_rate: float = Field(1e-3, gt=0, le=1, description="of Adam")
