@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from galley import lifecycle
 from galley.base import GalleyError
 from galley.plan import calibration, decide, parse, resolve
 from galley.plan.calibration import Calibration, Product
@@ -115,3 +116,9 @@ def test_other_accelerators_are_planned_for_and_not_trained_on(name: str, device
         refuse_untrainable(made_plan.device)
     assert caught.value.code == "plan-contradiction"
     refuse_untrainable("cuda:1")
+
+
+def test_no_run_is_made_for_a_device_that_nothing_trains_on(tmp_path: Path) -> None:
+    with pytest.raises(GalleyError, match="does not train on xla"):
+        lifecycle.create(recipe(), {"device": "xla:0"}, {}, tmp_path, "never")
+    assert list(tmp_path.iterdir()) == []
