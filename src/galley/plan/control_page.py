@@ -36,7 +36,7 @@ def _decisions(plan: ControlPlan, page: Page) -> Iterator[str]:
     for decision in plan.decisions:
         yield from page.fields(decision.key, decision.value + "*" * decision.pinned, decision.because)
     for key, value in plan.method_options.items():
-        yield from page.fields(key, f"{value}*", "a setting of the method")
+        yield f"  {f'method.{key}':<34}{page.paint(f'{value}*', _CYAN)}"
     if plan.method_options or any(decision.pinned for decision in plan.decisions):
         yield page.paint("  * pinned by the recipe", _DIM)
 
