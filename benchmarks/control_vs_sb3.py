@@ -82,7 +82,7 @@ WORKS = (
                 "equal",
                 SMALL,
                 **{"num_envs": 8, "num_steps": 32, "batch_size": 256, "num_epochs": 20, "gamma": 0.98},
-                **{"gae_lambda": 0.8, "learning_rate": 1e-3, "anneal_learning_rate": True, "anneal_clip_range": True},
+                **{"gae_lambda": 0.8, "learning_rate": 1e-3, "anneal": "both"},
                 **{"normalise_observations": False, "normalise_rewards": False, "entropy_coefficient": 0.0},
             ),
             sb3(
@@ -104,7 +104,7 @@ WORKS = (
                 "equal",
                 SMALL,
                 **{"num_envs": 16, "num_steps": 1024, "batch_size": 64, "num_epochs": 4, "gamma": 0.999},
-                **{"gae_lambda": 0.98, "learning_rate": 3e-4, "anneal_learning_rate": False},
+                **{"gae_lambda": 0.98, "learning_rate": 3e-4, "anneal": "none"},
                 **{"entropy_coefficient": 0.01, "normalise_observations": False, "normalise_rewards": False},
             ),
             sb3(
@@ -124,7 +124,7 @@ WORKS = (
                 "equal",
                 LARGE,
                 **{"num_envs": 1, "num_steps": 512, "batch_size": 64, "num_epochs": 20, "gamma": 0.98},
-                **{"gae_lambda": 0.92, "learning_rate": 2.0633e-05, "anneal_learning_rate": False},
+                **{"gae_lambda": 0.92, "learning_rate": 2.0633e-05, "anneal": "none"},
                 **{"clip_range": 0.1, "entropy_coefficient": 0.000401762, "value_coefficient": 0.58096},
                 **{"max_grad_norm": 0.8, "normalise_observations": True, "normalise_rewards": True},
                 **{"initial_log_std": -2.0},

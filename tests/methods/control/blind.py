@@ -8,7 +8,7 @@ import gymnasium
 import numpy as np
 
 
-class Blind(gymnasium.ObservationWrapper):  # type: ignore[type-arg]
+class Blind(gymnasium.ObservationWrapper[Any, Any, Any]):
     """Position and angle alone."""
 
     def __init__(self, env: gymnasium.Env[Any, Any]) -> None:

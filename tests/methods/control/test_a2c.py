@@ -42,7 +42,7 @@ def test_an_update_equals_stable_baselines3(words: str, optimizer: str) -> None:
     value_loss = torch.nn.functional.mse_loss(batch["returns"], values.flatten())
     loss = policy_loss - 0.02 * torch.mean(entropy) + 0.5 * value_loss
     model.policy.optimizer.zero_grad()
-    loss.backward()  # type: ignore[no-untyped-call]
+    loss.backward()
     torch.nn.utils.clip_grad_norm_(model.policy.parameters(), 0.5)
     model.policy.optimizer.step()
     ours = torch.cat([part.detach().reshape(-1) for part in made.decision.body.parameters()])

@@ -68,7 +68,8 @@ def test_the_page_explains_every_setting_and_metric(name: str) -> None:
     text = page.read_text(encoding="utf-8")
     kind = registry.get(name)
     agent = worlds.make(name)
-    done, metrics = 0, set()
+    done = 0
+    metrics: set[str] = set()
     for _ in range(30):
         outcome = agent.step(done)
         done, metrics = done + outcome.steps, metrics | set(outcome.metrics)

@@ -350,7 +350,7 @@ def test_images_go_through_their_encoder() -> None:
 class Pixels(worlds.Constant):
     """Nothing but noise to see."""
 
-    observation_space = gymnasium.spaces.Box(0, 255, (6, 6, 1), np.uint8)
+    observation_space = gymnasium.spaces.Box(0, 255, (6, 6, 1), dtype=np.uint8)
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> Any:
         super().reset(seed=seed)

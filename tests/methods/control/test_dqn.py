@@ -249,7 +249,7 @@ def test_every_option_resumes_to_the_bit(options: dict[str, Any], tmp_path: Path
     assert torch.equal(agent._target_flat.data, other._target_flat.data)
 
 
-class Pictures(gymnasium.Env[Any, Any]):  # type: ignore[misc]
+class Pictures(gymnasium.Env[Any, Any]):
     """The bright half says which action is rewarded; one step an episode."""
 
     observation_space = gymnasium.spaces.Dict(

@@ -12,6 +12,7 @@ import torch
 
 from galley import checkpoint
 from galley.data.environments import EnvironmentSettings, open_environments
+from galley.methods.control.a2c import A2cAgent
 from galley.methods.control.base import World, WorldFacts
 from galley.methods.control.playing import DecisionPlayer, play
 from galley.methods.control.ppo import Ppo, PpoAgent, PpoConfig
@@ -86,7 +87,7 @@ def sb3_loss(model: Any, batch: dict[str, torch.Tensor], config: PpoConfig, clip
     return float(policy_loss - config.entropy_coefficient * entropy.mean() + config.value_coefficient * value_loss)
 
 
-def copy_weights(ours: PpoAgent, policy: Any) -> None:
+def copy_weights(ours: PpoAgent | A2cAgent, policy: Any) -> None:
     extractor = policy.mlp_extractor
     networks = ours._core.networks
     pairs = [
@@ -135,11 +136,11 @@ def test_advantages_of_a_minibatch_have_mean_0_and_deviation_1() -> None:
 
 
 def test_schedules_follow_the_steps() -> None:
-    made = agent("gym:CartPole-v1", 1000, learning_rate=1e-3, anneal_learning_rate=True, anneal_clip_range=True)
+    made = agent("gym:CartPole-v1", 1000, learning_rate=1e-3, anneal="both")
     assert made.step(0).learning_rate == pytest.approx(1e-3)
     assert made.step(250).learning_rate == pytest.approx(0.75e-3)
     assert made._clip_range == pytest.approx(0.2 * 0.75)
-    constant = agent("gym:CartPole-v1", 1000, learning_rate=1e-3, anneal_learning_rate=False)
+    constant = agent("gym:CartPole-v1", 1000, learning_rate=1e-3, anneal="none")
     assert constant.step(250).learning_rate == pytest.approx(1e-3)
 
 
@@ -202,3 +203,22 @@ def test_memory_grows_with_the_rollout_and_the_observation() -> None:
     made = agent("methods.control.test_ppo:dictionary", 1000)
     assert small["networks"] == 4 * made._core.flat.data.numel()
     assert small["optimizer"] == 12 * made._core.flat.data.numel()
+
+
+def test_noise_is_kept_over_steps_and_rollouts_and_through_a_checkpoint(tmp_path: Path) -> None:
+    """With zero outputs an action is its noise: it changes every third step, wherever a rollout begins."""
+    from galley.models.control.distributions import Sampler
+
+    made = worlds.make("ppo", words="gym:Pendulum-v1", settings={"noise_steps": 3, "num_steps": 4})
+    sampler: Sampler = made._core._actor.sampler  # type: ignore[attr-defined]
+    seen: list[float] = []
+    for number in range(5):
+        seen += [float(row[0, 0]) for row in sampler.noise(4, 2)]
+        if number == 2:
+            checkpoint.save(tmp_path, made.state())
+            made = worlds.make("ppo", words="gym:Pendulum-v1", settings={"noise_steps": 3, "num_steps": 4}, seed=4)
+            made.load_state(checkpoint.load(tmp_path))
+            sampler = made._core._actor.sampler  # type: ignore[attr-defined]
+    whole = [seen[i : i + 3] for i in range(0, 18, 3)]
+    assert all(len(set(piece)) == 1 for piece in whole)
+    assert len({piece[0] for piece in whole}) == 6

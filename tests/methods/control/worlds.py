@@ -41,7 +41,7 @@ class Masked(gymnasium.Wrapper[Any, Any, Any, Any]):
 class Constant(gymnasium.Env[Any, Any]):
     """Reward 1 for every step, forever: the same observation, and no end of its own."""
 
-    observation_space = gymnasium.spaces.Box(-1, 1, (3,), np.float32)
+    observation_space: gymnasium.Space[Any] = gymnasium.spaces.Box(-1, 1, (3,), np.float32)
 
     def __init__(self, box: bool = False) -> None:
         self.action_space = gymnasium.spaces.Box(-1, 1, (1,), np.float32) if box else gymnasium.spaces.Discrete(2)

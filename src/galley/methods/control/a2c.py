@@ -41,6 +41,12 @@ class A2cConfig(ControlConfig):
     )
     normalise_rewards: bool = Field(True, description="divide rewards by the running deviation of discounted returns")
     initial_log_std: float = Field(0.0, ge=-5, le=2, description="of actions that are numbers: log deviation at first")
+    noise_steps: int = Field(
+        1,
+        ge=1,
+        le=10_000,
+        description="steps that a draw of noise is kept for, where actions are numbers",
+    )
 
 
 class A2c:
@@ -94,6 +100,7 @@ class A2cAgent:
             normalise_observations=config.normalise_observations,
             normalise_rewards=config.normalise_rewards,
             initial_log_std=config.initial_log_std,
+            noise_steps=config.noise_steps,
         )
         self.decision = self._core.networks.decision
         self._optimiser: FlatRmsprop | FlatAdam

@@ -63,6 +63,7 @@ class OnPolicy:
         normalise_observations: whether, where they are plain numbers.
         normalise_rewards: whether rewards are divided by the standard deviation of discounted returns.
         initial_log_std: for actions that are numbers.
+        noise_steps: that a draw of noise is kept for, where actions are numbers.
         masked: whether the environments are asked which choices are allowed.
     """
 
@@ -76,6 +77,7 @@ class OnPolicy:
         normalise_observations: bool,
         normalise_rewards: bool,
         initial_log_std: float,
+        noise_steps: int = 1,
         masked: bool = False,
     ) -> None:
         assert world.environments is not None
@@ -105,7 +107,7 @@ class OnPolicy:
             masked=masked,
             seed=world.seed,
         )
-        self._actor = SampledActor(self.networks, self.written, self.random, world.device)
+        self._actor = SampledActor(self.networks, self.written, self.random, world.device, noise_steps)
         self.updated()
 
     def gather(self) -> Gathered:
@@ -189,6 +191,7 @@ class OnPolicy:
         return {
             "weights": self.flat.data.clone(),
             "random": dict(self.random.bit_generator.state),
+            "sampler": self._actor.sampler.state(),
             "collector": self._collector.state(),
         }
 
@@ -207,6 +210,7 @@ class OnPolicy:
         self.flat.data.copy_(state["weights"])
         self.updated()
         self.random.bit_generator.state = state["random"]
+        self._actor.sampler.load_state(state["sampler"])
         self._collector.load_state(state["collector"])
         if self._collector.normaliser is not None:
             self.networks.decision.take_moments(self._collector.normaliser)
@@ -220,20 +224,26 @@ class SampledActor:
         written: its forward pass by hand, where there is one.
         random: of the draws.
         device: of the networks.
+        noise_steps: see `Sampler`.
     """
 
     def __init__(
-        self, networks: ActorCritic, written: WrittenOut | None, random: np.random.Generator, device: str
+        self,
+        networks: ActorCritic,
+        written: WrittenOut | None,
+        random: np.random.Generator,
+        device: str,
+        noise_steps: int = 1,
     ) -> None:
         self._networks, self._written, self._device = networks, written, device
-        self._sampler = Sampler(networks.decision.spec.actions, random)
+        self.sampler = Sampler(networks.decision.spec.actions, random, noise_steps)
         self._noise: Array = np.zeros((0, 0, 0), np.float32)
         self._std: Array | None = None
         self._step = 0
 
     def begin(self, steps: int, num_envs: int) -> None:
         """Draw the noise of so many steps."""
-        self._noise = self._sampler.noise(steps, num_envs)
+        self._noise = self.sampler.noise(steps, num_envs)
         log_std = self._networks.log_std
         self._std = None if log_std is None else log_std.detach().exp().cpu().numpy()
         self._step = 0
@@ -246,6 +256,6 @@ class SampledActor:
             decision = self._networks.decision
             with torch.no_grad():
                 outputs = decision.outputs(torch.from_numpy(seen_ND).to(self._device)).cpu().numpy()
-        drawn = self._sampler.draw(outputs, self._noise[self._step], self._std, masks_NO)
+        drawn = self.sampler.draw(outputs, self._noise[self._step], self._std, masks_NO)
         self._step += 1
-        return drawn, self._sampler.bounded(drawn)
+        return drawn, self.sampler.bounded(drawn)

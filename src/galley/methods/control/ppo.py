@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from pydantic import Field
 
@@ -33,11 +33,13 @@ class PpoConfig(ControlConfig):
     batch_size: int = Field(256, ge=1, description="steps of a minibatch, about: pieces are of nearly equal size")
     num_epochs: int = Field(10, ge=1, le=100, description="times that each step is learned from")
     learning_rate: float = Field(1e-3, gt=0, le=1, description="of Adam")
-    anneal_learning_rate: bool = Field(True, description="linearly to 0 over the training")
+    anneal: Literal["none", "learning_rate", "both"] = Field(
+        "learning_rate",
+        description="falls linearly to 0 over the training: nothing, the learning rate, or clip_range too",
+    )
     gamma: float = Field(0.99, ge=0, le=1, description="discount of a reward one step later")
     gae_lambda: float = Field(0.95, ge=0, le=1, description="of generalised advantage estimation")
     clip_range: float = Field(0.2, gt=0, description="the ratio of probabilities gains nothing beyond 1 +- this")
-    anneal_clip_range: bool = Field(False, description="linearly to 0 over the training")
     value_clip_range: float | None = Field(None, gt=0, description="the same for the change of values; null: no limit")
     normalise_advantages: bool = Field(True, description="to mean 0 and deviation 1 in each minibatch")
     entropy_coefficient: float = Field(0.0, ge=0, description="weight of the entropy bonus")
@@ -51,6 +53,12 @@ class PpoConfig(ControlConfig):
     )
     normalise_rewards: bool = Field(True, description="divide rewards by the running deviation of discounted returns")
     initial_log_std: float = Field(0.0, ge=-5, le=2, description="of actions that are numbers: log deviation at first")
+    noise_steps: int = Field(
+        1,
+        ge=1,
+        le=10_000,
+        description="steps that a draw of noise is kept for, where actions are numbers",
+    )
 
 
 class Ppo:
@@ -115,8 +123,8 @@ class PpoAgent:
         """A rollout, and some epochs over it."""
         config, core = self.config, self._core
         left = max(0.0, 1.0 - done / max(1, self._total_steps))
-        rate = config.learning_rate * (left if config.anneal_learning_rate else 1.0)
-        self._clip_range = max(1e-8, config.clip_range * (left if config.anneal_clip_range else 1.0))
+        rate = config.learning_rate * (1.0 if config.anneal == "none" else left)
+        self._clip_range = max(1e-8, config.clip_range * (left if config.anneal == "both" else 1.0))
         gathered = core.gather()
         self._rows = gathered.rows
         found: list[dict[str, float]] = []
@@ -212,6 +220,7 @@ def collection(config: PpoConfig) -> dict[str, Any]:
         "normalise_observations": config.normalise_observations,
         "normalise_rewards": config.normalise_rewards,
         "initial_log_std": config.initial_log_std,
+        "noise_steps": config.noise_steps,
     }
 
 

@@ -36,7 +36,8 @@ class RecurrentCore:
         units: H.
         sequence_length: longer sequences are cut, and go on from what was remembered when they were played; None
             cuts at ends of episodes and of rollouts alone.
-        num_steps, gamma, gae_lambda, normalise_observations, normalise_rewards, initial_log_std: see `OnPolicy`.
+        num_steps, gamma, gae_lambda, normalise_observations, normalise_rewards, initial_log_std,
+            noise_steps: see `OnPolicy`.
     """
 
     written = None
@@ -53,6 +54,7 @@ class RecurrentCore:
         normalise_observations: bool,
         normalise_rewards: bool,
         initial_log_std: float,
+        noise_steps: int,
     ) -> None:
         assert world.environments is not None
         facts = world.facts
@@ -79,7 +81,9 @@ class RecurrentCore:
             normalise_rewards=normalise_rewards,
             seed=world.seed,
         )
-        self._actor = RememberingActor(self.networks, self.random, world.environments.num_envs, world.device)
+        self._actor = RememberingActor(
+            self.networks, self.random, world.environments.num_envs, world.device, noise_steps
+        )
         self.updated()
 
     def gather(self) -> Gathered:
@@ -147,6 +151,7 @@ class RecurrentCore:
         return {
             "weights": self.flat.data.clone(),
             "random": dict(self.random.bit_generator.state),
+            "sampler": self._actor.sampler.state(),
             "collector": self._collector.state(),
             "memories": [memory.clone() for memory in self._actor.now],
         }
@@ -156,6 +161,7 @@ class RecurrentCore:
         self.flat.data.copy_(state["weights"])
         self.updated()
         self.random.bit_generator.state = state["random"]
+        self._actor.sampler.load_state(state["sampler"])
         self._collector.load_state(state["collector"])
         self._actor.now = tuple(memory.clone().to(self.device) for memory in state["memories"])
         if self._collector.normaliser is not None:
@@ -173,11 +179,19 @@ class RememberingActor:
         random: of the draws.
         num_envs: N.
         device: of the networks.
+        noise_steps: see `Sampler`.
     """
 
-    def __init__(self, networks: RecurrentActorCritic, random: np.random.Generator, num_envs: int, device: str) -> None:
+    def __init__(
+        self,
+        networks: RecurrentActorCritic,
+        random: np.random.Generator,
+        num_envs: int,
+        device: str,
+        noise_steps: int,
+    ) -> None:
         self._networks, self._device = networks, device
-        self._sampler = Sampler(networks.decision.spec.actions, random)
+        self.sampler = Sampler(networks.decision.spec.actions, random, noise_steps)
         self._noise: Array = np.zeros((0, 0, 0), np.float32)
         self._std: Array | None = None
         policy, critic = networks.begin(num_envs)
@@ -189,7 +203,7 @@ class RememberingActor:
 
     def begin(self, steps: int, num_envs: int) -> None:
         """Draw the noise of so many steps."""
-        self._noise = self._sampler.noise(steps, num_envs)
+        self._noise = self.sampler.noise(steps, num_envs)
         log_std = self._networks.log_std
         self._std = None if log_std is None else log_std.detach().exp().cpu().numpy()
         self._used, self._after, self._outputs, self._values = [], [], [], []
@@ -205,8 +219,8 @@ class RememberingActor:
         self._after.append(self.now)
         self._outputs.append(outputs[0])
         self._values.append(values[0])
-        drawn = self._sampler.draw(outputs[0].cpu().numpy(), self._noise[len(self._used) - 1], self._std)
-        return drawn, self._sampler.bounded(drawn)
+        drawn = self.sampler.draw(outputs[0].cpu().numpy(), self._noise[len(self._used) - 1], self._std)
+        return drawn, self.sampler.bounded(drawn)
 
     def _tensor(self, array: Array) -> Tensor:
         return torch.from_numpy(np.ascontiguousarray(array)).to(self._device)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, ClassVar, Literal
 
 from pydantic import Field
 
@@ -26,7 +26,10 @@ class RecurrentPpoConfig(ControlConfig):
     lstm_units: int = Field(64, ge=1, le=65_536, description="of each of both memories")
     sequence_length: int | None = Field(32, ge=1, description="longest sequence that a gradient flows through")
     learning_rate: float = Field(1e-3, gt=0, le=1, description="of Adam")
-    anneal_learning_rate: bool = Field(True, description="linearly to 0 over the training")
+    anneal: Literal["none", "learning_rate", "both"] = Field(
+        "learning_rate",
+        description="falls linearly to 0 over the training: nothing, the learning rate, or clip_range too",
+    )
     gamma: float = Field(0.99, ge=0, le=1, description="discount of a reward one step later")
     gae_lambda: float = Field(0.95, ge=0, le=1, description="of generalised advantage estimation")
     clip_range: float = Field(0.2, gt=0, description="the ratio of probabilities gains nothing beyond 1 +- this")
@@ -41,6 +44,9 @@ class RecurrentPpoConfig(ControlConfig):
     )
     normalise_rewards: bool = Field(False, description="divide rewards by the running deviation of discounted returns")
     initial_log_std: float = Field(0.0, ge=-5, le=2, description="of actions that are numbers: log deviation at first")
+    noise_steps: int = Field(
+        1, ge=1, le=10_000, description="steps that a draw of noise is kept for, where actions are numbers"
+    )
 
 
 _OWN = {"lstm_units", "sequence_length"}

@@ -7,6 +7,7 @@ standard deviation that does not depend on the observation. Shapes: B rows, O ou
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -62,11 +63,19 @@ class Sampler:
     Args:
         actions: layout.
         random: where the noise comes from.
+        noise_steps: that a draw is kept for, where actions are numbers. Each action is distributed as before, but they
+            drift together, and so move slow systems further.
+
+    Source of the last: Hollenstein et al. 2024, "Colored Noise in PPO", https://arxiv.org/abs/2312.11091, here with
+    noise that is constant in pieces.
     """
 
-    def __init__(self, actions: ActionLayout, random: np.random.Generator) -> None:
+    def __init__(self, actions: ActionLayout, random: np.random.Generator, noise_steps: int = 1) -> None:
         self._actions = actions
         self._random = random
+        self._kept_for = noise_steps if actions.kind == "box" else 1
+        self._kept: Array | None = None
+        self._count = 0
         self._low, self._high = np.asarray(actions.low, np.float32), np.asarray(actions.high, np.float32)
 
     def noise(self, steps: int, rows: int) -> Array:
@@ -76,11 +85,31 @@ class Sampler:
         """
         shape = (steps, rows, self._actions.num_choices)
         if self._actions.kind == "box":
-            return self._random.standard_normal(shape, np.float32)
+            drawn = self._random.standard_normal(shape, np.float32)
+            return self._keep(drawn) if self._kept_for > 1 else drawn
         found = self._random.standard_exponential(shape, np.float32)
         np.maximum(found, np.float32(1e-30), out=found)
         np.log(found, out=found)
         return np.negative(found, out=found)
+
+    def _keep(self, noise_TNA: Array) -> Array:
+        """Repeat draws, also from one rollout to the next."""
+        for step, drawn in enumerate(noise_TNA):
+            if self._count % self._kept_for == 0 or self._kept is None:
+                self._kept = drawn.copy()
+            else:
+                noise_TNA[step] = self._kept
+            self._count += 1
+        return noise_TNA
+
+    def state(self) -> dict[str, Any]:
+        """The draw that is kept, and how many steps were drawn for; the generator is stored by who owns it."""
+        return {"kept": None if self._kept is None else torch.from_numpy(self._kept.copy()), "count": self._count}
+
+    def load_state(self, state: Mapping[str, Any]) -> None:
+        """Put `state` back."""
+        self._kept = None if state["kept"] is None else state["kept"].numpy().copy()
+        self._count = state["count"]
 
     def draw(self, outputs_NO: Array, noise_NO: Array, std_A: Array | None, masks_NO: Array | None = None) -> Array:
         """Actions: [N] int64 for discrete spaces, [N, A] else; numbers are not yet clipped to their bounds.
