@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 import jobs
-from galley import job
+from galley.plan import Plan
 
 pytestmark = pytest.mark.tiny
 
@@ -30,4 +30,4 @@ def test_a_goal_out_of_reach_ends_nothing(tmp_path: Path) -> None:
     asked = jobs.recipe("classify", tmp_path, budget={"steps": 6, "until": {"accuracy": 1.1}}, evaluate={"every": 2})
     folder = jobs.run(asked, tmp_path / "runs")
     assert max(line["step"] for line in folder.metrics() if "loss" in line) == 6
-    assert job.Plan.model_validate(folder.plan()).until == {"accuracy": 1.1}
+    assert Plan.model_validate(folder.plan()).until == {"accuracy": 1.1}

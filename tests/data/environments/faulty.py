@@ -20,7 +20,7 @@ class Faulty(gymnasium.Env[Any, Any]):
         length: of an episode.
     """
 
-    observation_space = spaces.Box(-1e9, 1e9, (2,), np.float32)
+    observation_space: gymnasium.Space[Any] = spaces.Box(-1e9, 1e9, (2,), np.float32)
     action_space = spaces.Discrete(3)
 
     def __init__(self, fault: str = "", at: int = 3, length: int = 5) -> None:

@@ -56,7 +56,7 @@ def test_a_row_holds_what_gymnasium_flattens(space: gymnasium.Space[Any], seed: 
             one_hot += [np.eye(size)[int(k)] for size, k in zip(leaf.sizes, part, strict=True)]
         else:
             one_hot.append(part)
-    expected = spaces.flatten(space, value)
+    expected = np.asarray(spaces.flatten(space, value))
     np.testing.assert_allclose(np.concatenate(one_hot), expected, rtol=1e-6)
     assert sum(leaf.num_features for leaf in layout.leaves) == len(expected)
 

@@ -11,6 +11,7 @@ import pytest
 from data.environments.faulty import Faulty
 from data.environments.playing import FAULTY, opened, play
 from galley.base import GalleyError
+from galley.data.environments.base import Episode
 from galley.data.environments.options import environment_settings
 from galley.data.environments.wrappers import registry
 from galley.data.environments.wrappers.atari import Atari, area_weights
@@ -56,7 +57,7 @@ def test_stacked_vectors_equal_gymnasiums() -> None:
 
 def test_stacked_images_keep_their_form() -> None:
     class Pictures(Faulty):
-        observation_space = gymnasium.spaces.Box(0, 255, (4, 5, 3), np.uint8)
+        observation_space = gymnasium.spaces.Box(0, 255, (4, 5, 3), dtype=np.uint8)
 
         def _seen(self) -> Any:
             return np.full((4, 5, 3), self.count, np.uint8)
@@ -101,13 +102,20 @@ def breakout(**settings: Any) -> Atari:
     return Atari(made, AtariConfig(**settings))
 
 
+def console(made: Atari) -> Any:
+    """The emulator itself."""
+    game: Any = made.env.unwrapped
+    return game.ale
+
+
 def test_a_lost_life_ends_the_episode_but_not_the_game() -> None:
     """The reported scores are those of whole games, as a copy without `episodic_life` gets them."""
     settings = {"noops": 0, "fire": True}
     mine = opened("gym:ALE/Breakout-v5", 1, wrappers={"atari": settings}, kwargs={"repeat_action_probability": 0.0})
     mine.reset(0)
     random = np.random.default_rng(0)
-    ends, reported = 0, []
+    ends = 0
+    reported: list[Episode] = []
     for _ in range(900):
         step = mine.step(random.integers(0, 4, 1))
         ends += int(step.terminated[0])
@@ -124,13 +132,13 @@ def test_a_lost_life_ends_the_episode_but_not_the_game() -> None:
 def test_pictures_are_the_brightest_of_two_frames_shrunk() -> None:
     mine = breakout(noops=0, fire=False, episodic_life=False)
     mine.reset(seed=0)
-    ale = mine.env.unwrapped.ale
+    ale = console(mine)
     screens = []
     twin = breakout(noops=0, fire=False, episodic_life=False)
     twin.reset(seed=0)
     for _ in range(4):
         twin.env.step(3)
-        screens.append(twin.env.unwrapped.ale.getScreenGrayscale())
+        screens.append(console(twin).getScreenGrayscale())
     value = mine.step(3)[0]
     height, width = ale.getScreenDims()
     expected = np.maximum(screens[-1], screens[-2]).astype(np.float32)

@@ -37,7 +37,7 @@ ACTED: Mapping[str, tuple[Rule, spaces.Space[Any]]] = {
     "logits": ("logits", spaces.Discrete(4)),
     "logits-from-3": ("logits", spaces.Discrete(4, start=3)),
     "logits-multi": ("logits", spaces.MultiDiscrete([2, 3, 4], start=[0, 5, -2])),
-    "logits-table": ("logits", spaces.MultiDiscrete([[2, 3], [4, 2]])),
+    "logits-table": ("logits", spaces.MultiDiscrete(np.array([[2, 3], [4, 2]]))),
     "logits-switches": ("logits", spaces.MultiBinary(3)),
     "mean": ("mean", spaces.Box(np.array([-0.1, -INF], np.float32), np.array([0.1, INF], np.float32))),
     "squashed": (
@@ -90,4 +90,6 @@ def observations(observed: str, number: int, seed: int = 0) -> tuple[list[Any], 
     single = [space.sample() for _ in range(number)]
     if isinstance(space, spaces.Discrete):
         return single, np.array(single)
-    return single, concatenate(space, single, create_empty_array(space, number))
+    together = create_empty_array(space, number)
+    assert together is not None
+    return single, concatenate(space, single, together)

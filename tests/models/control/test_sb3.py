@@ -34,7 +34,7 @@ KEYS = spaces.Dict({"b": spaces.Discrete(3), "a": spaces.Box(-1, 1, (2, 2), np.f
 CHOICE = spaces.Discrete(3)
 
 
-class World(gymnasium.Env[Any, Any]):  # type: ignore[misc]
+class World(gymnasium.Env[Any, Any]):
     """Random observations of any space."""
 
     def __init__(self, observed: spaces.Space[Any], acted: spaces.Space[Any]) -> None:

@@ -61,7 +61,7 @@ def _native(settings: EnvironmentSettings) -> VectorEnv[Any, Any, Any] | None:
     if known is None or known.vector_entry_point is None or not str(known.vector_entry_point).startswith("gymnasium."):
         return None  # others keep their state where it cannot be read
     try:
-        return gymnasium.make_vec(
+        made: VectorEnv[Any, Any, Any] = gymnasium.make_vec(
             name,
             num_envs=settings.num_envs,
             vectorization_mode="vector_entry_point",
@@ -69,3 +69,4 @@ def _native(settings: EnvironmentSettings) -> VectorEnv[Any, Any, Any] | None:
         )
     except TypeError:
         return None  # it does not take these arguments; the single one may
+    return made

@@ -130,6 +130,7 @@ def _time_limit(settings: EnvironmentSettings) -> int | None:
     """The shortest of the layers that cut episodes off."""
     if settings.reference.startswith("pettingzoo:"):
         return None
+    from gymnasium import Wrapper
     from gymnasium.wrappers import TimeLimit
 
     from galley.data.environments.single import make_single
@@ -137,7 +138,7 @@ def _time_limit(settings: EnvironmentSettings) -> int | None:
     outer = made = make_single(replace(settings, num_envs=1))
     limits = []
     try:
-        while made is not made.unwrapped:
+        while isinstance(made, Wrapper):
             if isinstance(made, TimeLimit):
                 limits.append(int(made._max_episode_steps))
             made = made.env

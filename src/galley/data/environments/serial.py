@@ -112,8 +112,8 @@ class Serial:
         if infos:
             truncated &= ~terminated
             finals = observations.copy()
-            for index, info in infos:
-                self._end(index, info, ended)
+            for index, told in infos:
+                self._end(index, told, ended)
         return Step(observations, np.array(rewards, np.float32), terminated, truncated, finals, None, ended)
 
     def action_masks(self) -> Array | None:

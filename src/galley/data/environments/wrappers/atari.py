@@ -33,7 +33,7 @@ class Config(WrapperConfig):
     clip_reward: bool = Field(True, description="only the sign of a reward is learned from")
 
 
-class Atari(gymnasium.Wrapper[Any, Any, Any, Any]):  # type: ignore[misc]
+class Atari(gymnasium.Wrapper[Any, Any, Any, Any]):
     """A game with the preprocessing around it; observations are [size, size] or [size, size, 3] bytes.
 
     Args:
@@ -46,13 +46,14 @@ class Atari(gymnasium.Wrapper[Any, Any, Any, Any]):  # type: ignore[misc]
         self._config = config
         shape = (config.size, config.size) if config.grey else (config.size, config.size, 3)
         self.observation_space = spaces.Box(0, 255, shape, np.uint8)
-        self._ale: Any = env.unwrapped.ale
+        game: Any = env.unwrapped
+        self._ale = game.ale
         height, width = self._ale.getScreenDims()
         self._down = area_weights(height, config.size)
         self._across = area_weights(width, config.size).T.copy()
         pixels = (height, width) if config.grey else (height, width, 3)
         self._frames = np.zeros((2, *pixels), np.uint8)
-        meanings = env.unwrapped.get_action_meanings()
+        meanings = game.get_action_meanings()
         self._fire = meanings.index("FIRE") if config.fire and "FIRE" in meanings[1:2] else None
         self._lives = 0
         self._goes_on = False

@@ -22,7 +22,7 @@ class Config(WrapperConfig):
     frames: int = Field(4, ge=2, le=64, description="observations shown together, with the newest last")
 
 
-class FrameStack(gymnasium.Wrapper[Any, Any, Any, Any]):  # type: ignore[misc]
+class FrameStack(gymnasium.Wrapper[Any, Any, Any, Any]):
     """The last K observations as one: [D] becomes [K*D], [H, W] becomes [K, H, W], [H, W, C] becomes [H, W, K*C].
 
     At the beginning of an episode the first observation stands K times.
