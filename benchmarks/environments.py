@@ -21,7 +21,7 @@ from stable_baselines3.common.vec_env import DummyVecEnv, SubprocVecEnv
 
 from galley.data.environments import EnvironmentSettings, open_environments
 from galley.data.environments.layout import action_layout
-from galley.data.environments.samples import sampled_actions
+from galley.data.environments.samples import random_actions
 from galley.data.environments.single import make_single
 
 SERIAL = {"gym:CartPole-v1": 4000, "gym:Pendulum-v1": 2000, "gym:LunarLander-v3": 600}
@@ -82,17 +82,17 @@ def _rate(case: Case, step: Callable[[Any], Any], actions: list[Any]) -> float:
     return case.copies * case.steps / (time.perf_counter() - begun)
 
 
-def random_actions(case: Case) -> list[Any]:
+def drawn_actions(case: Case) -> list[Any]:
     """The same for both."""
     made = make_single(EnvironmentSettings(case.reference))
     layout, random = action_layout(made.action_space), np.random.default_rng(0)
     made.close()
-    return [sampled_actions(layout, case.copies, random) for _ in range(case.steps)]
+    return [random_actions(layout, case.copies, random) for _ in range(case.steps)]
 
 
 def compare(case: Case, rounds: int) -> None:
     """Print one row."""
-    actions = random_actions(case)
+    actions = drawn_actions(case)
     pairs = [(ours(case, actions), theirs(case, actions)) for _ in range(rounds)]
     mine, other = (statistics.median(side) for side in zip(*pairs, strict=True))
     ratio = statistics.median(a / b for a, b in pairs)

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from galley.data.environments import Environments, EnvironmentSettings, Step, open_environments
-from galley.data.environments.samples import sampled_actions
+from galley.data.environments.samples import random_actions
 
 FAULTY = "data.environments.faulty:Faulty"
 
@@ -19,7 +19,7 @@ def opened(reference: str, num_envs: int = 3, **settings: Any) -> Environments:
 def play(environments: Environments, steps: int, seed: int = 0) -> list[Step]:
     random = np.random.default_rng(seed)
     rows = environments.num_envs
-    return [environments.step(sampled_actions(environments.actions, rows, random)) for _ in range(steps)]
+    return [environments.step(random_actions(environments.actions, rows, random)) for _ in range(steps)]
 
 
 def assert_same(one: list[Step], other: list[Step]) -> None:

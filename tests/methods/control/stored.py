@@ -8,11 +8,12 @@ from typing import Any
 
 import numpy as np
 
+from galley.data.environments.samples import random_actions
 from galley.data.episodes import StoredEpisodes, from_environment
 from galley.data.episodes.stored import joined
 from galley.methods.control import registry
 from galley.methods.control.base import Agent, World, WorldFacts
-from galley.methods.control.playing import DecisionPlayer, evaluation_seed, play, random_actions
+from galley.methods.control.playing import DecisionPlayer, evaluation_seed, play
 from galley.models.control.spec import NetworkSpec
 from methods.control import worlds
 

@@ -151,7 +151,7 @@ def _failed(when: str, error: Exception) -> GalleyError:
 
 def _check_agents(settings: EnvironmentSettings, seed: int) -> Checked:
     from galley.data.environments.pettingzoo import Agents
-    from galley.data.environments.samples import sampled_actions
+    from galley.data.environments.samples import random_actions
 
     agents = Agents(replace(settings, num_envs=1))
     try:
@@ -160,7 +160,7 @@ def _check_agents(settings: EnvironmentSettings, seed: int) -> Checked:
             random = np.random.default_rng(seed)
             trace: list[Any] = [agents.reset(seed).copy()]
             for _ in range(_STEPS):
-                step = agents.step(sampled_actions(agents.actions, agents.num_envs, random))
+                step = agents.step(random_actions(agents.actions, agents.num_envs, random))
                 trace.append((step.observations, step.rewards, step.terminated, step.truncated))
             traces.append(trace)
     finally:

@@ -10,7 +10,7 @@ import numpy as np
 
 from galley.data.environments import open_environments
 from galley.data.environments.base import Environments, EnvironmentSettings
-from galley.data.environments.samples import sampled_actions
+from galley.data.environments.samples import random_actions
 
 if TYPE_CHECKING:
     from galley.data.environments.layout import ActionLayout, Leaf
@@ -97,7 +97,7 @@ def _played(opened: Environments, seconds: float) -> tuple[float, float, float]:
     begun = time.perf_counter()
     spent = 0.0
     while steps == 0 or spent < seconds:
-        step = opened.step(sampled_actions(opened.actions, opened.num_envs, random))
+        step = opened.step(random_actions(opened.actions, opened.num_envs, random))
         real = step.rewards if step.idle is None else step.rewards[~step.idle]
         if len(real):
             low, high = min(low, float(real.min())), max(high, float(real.max()))

@@ -188,8 +188,8 @@ def observation_layout(space: Space[Any], *, observe: Sequence[str] = ()) -> Obs
     leaves: list[Leaf] = []
     for name, simple in _leaves(space, ""):
         start = leaves[-1].stop if leaves else 0
-        leaves.append(_leaf(name, simple, start))
-    if not leaves:
+        leaves.append(_leaf(name, simple, start, [key for key in getattr(space, "spaces", ()) if key != name]))
+    if not leaves or not leaves[-1].stop:
         raise GalleyError("environment-unsupported", "the observation space is empty")
     images = all(leaf.kind == "image" for leaf in leaves)
     return ObservationLayout(tuple(leaves), "uint8" if images else "float32")
@@ -213,6 +213,8 @@ def action_layout(space: Space[Any]) -> ActionLayout:
     if isinstance(space, spaces.MultiBinary):
         number = int(np.prod(space.shape))
         return ActionLayout("binary", (2,) * number, (0.0,) * number, (1.0,) * number, tuple(space.shape))
+    if math.prod(space.shape or (1,)) == 0:
+        raise GalleyError("environment-unsupported", f"the action space {space} has no parts: nothing can be chosen")
     if isinstance(space, spaces.Box) and np.issubdtype(space.dtype, np.floating):
         low = tuple(float(x) for x in space.low.reshape(-1))
         high = tuple(float(x) for x in space.high.reshape(-1))
@@ -239,7 +241,7 @@ def _leaves(space: Space[Any], name: str) -> Iterator[tuple[str, Space[Any]]]:
         yield from _leaves(inner, f"{name}.{key}" if name else str(key))
 
 
-def _leaf(name: str, space: Space[Any], start: int) -> Leaf:
+def _leaf(name: str, space: Space[Any], start: int, others: Sequence[Any] = ()) -> Leaf:
     from gymnasium import spaces
 
     if isinstance(space, spaces.Box):
@@ -256,10 +258,11 @@ def _leaf(name: str, space: Space[Any], start: int) -> Leaf:
         shape = tuple(int(n) for n in np.atleast_1d(space.shape))
         return Leaf(name, "vector", shape, start, start + math.prod(shape))
     place = f"the part {name!r} of the observation" if name else "the observation"
+    named = bool(others) and all(isinstance(key, str) for key in others)
     raise GalleyError(
         "environment-unsupported",
-        f"{place} is of the space {space}, which no network here takes",
-        hint="leave it out by naming the others, data.options.observe: [KEY, ...]" if name else "wrap the environment",
+        f"{place} is of the space {type(space).__name__}, which no network here takes",
+        hint=f"leave it out: data.options.observe: [{', '.join(others)}]" if named else "wrap the environment",
     )
 
 

@@ -8,8 +8,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from galley.base import GalleyError
+from galley.base.generators import generator_state, load_generator
 from galley.data.environments.base import Episode, Step
 from galley.data.environments.layout import action_layout, observation_layout
+from galley.data.environments.rows import row_not_finite
 
 if TYPE_CHECKING:
     from gymnasium.vector import VectorEnv
@@ -72,6 +74,9 @@ class Native:
             else ()
         )
         self._now = self._flat(values)
+        row = row_not_finite(self._now)
+        if row is not None:
+            raise GalleyError("environment-invalid", f"environment {row}: the observation is {self._now[row].tolist()}")
         return Step(self._now, rewards, terminated, truncated, None, idle, episodes)
 
     def action_masks(self) -> None:
@@ -119,7 +124,7 @@ def snapshot(thing: Any) -> dict[str, Any]:
         if isinstance(value, np.ndarray) and value.dtype != object:
             kept[name] = torch.from_numpy(value.copy())
         elif isinstance(value, np.random.Generator):
-            kept[name] = {"generator": _words(value.bit_generator.state)}
+            kept[name] = {"generator": generator_state(value)}
         elif isinstance(value, _PLAIN):
             kept[name] = value
         elif isinstance(value, np.generic):
@@ -132,20 +137,7 @@ def restore(thing: Any, kept: Mapping[str, Any]) -> None:
     for name, value in kept.items():
         if isinstance(value, Mapping):
             generator = np.random.default_rng()
-            generator.bit_generator.state = _numbers(value["generator"])
+            load_generator(generator, value["generator"])
             setattr(thing, name, generator)
         else:
             setattr(thing, name, value.numpy().copy() if hasattr(value, "numpy") else value)
-
-
-def _words(state: Any) -> Any:
-    """A bit generator's state with its 128-bit numbers as text, which JSON keeps whole."""
-    if isinstance(state, Mapping):
-        return {key: _words(value) for key, value in state.items()}
-    return f"int:{state}" if isinstance(state, int) else state
-
-
-def _numbers(state: Any) -> Any:
-    if isinstance(state, Mapping):
-        return {key: _numbers(value) for key, value in state.items()}
-    return int(state[4:]) if isinstance(state, str) and state.startswith("int:") else state

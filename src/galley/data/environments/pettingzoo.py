@@ -24,7 +24,7 @@ import numpy as np
 from galley.base import GalleyError
 from galley.data.environments.base import EnvironmentSettings, Episode, Step
 from galley.data.environments.layout import action_layout, observation_layout
-from galley.data.environments.rows import Acts, Rows
+from galley.data.environments.rows import Acts, Rows, row_not_finite
 from galley.data.environments.seeds import episode_seed
 
 if TYPE_CHECKING:
@@ -165,6 +165,15 @@ class Agents:
         for place, agent in enumerate(self.agents):
             if agent in values:
                 self._rows.put(world * len(self.agents) + place, values[agent])
+        row = row_not_finite(self._now)
+        if row is not None:
+            name = self.agents[row % len(self.agents)]
+            raise GalleyError(
+                "environment-invalid",
+                f"world {row // len(self.agents)}: the observation of {name} holds "
+                f"{self._now[row][~np.isfinite(self._now[row])][0]}",
+                hint="observations must be finite numbers",
+            )
 
 
 def _factory(settings: EnvironmentSettings) -> Callable[[], Any]:

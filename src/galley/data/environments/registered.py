@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import importlib
 import importlib.util
+import sys
 from collections.abc import Callable, Mapping
 from pathlib import Path
+from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 from galley.base import GalleyError
@@ -41,8 +43,8 @@ def make_environment(
     factory = find_factory(scheme, name, reference)
     try:
         made = factory(**options)
-    except Exception as error:
-        raise _failed(reference, error) from error
+    except (Exception, SystemExit) as error:
+        raise _failed(reference, error, bool(kwargs)) from error
     import gymnasium
 
     if not isinstance(made, gymnasium.Env):
@@ -51,6 +53,13 @@ def make_environment(
             f"{reference} gives {type(made).__name__!r}, which is no Gymnasium environment",
             hint="derive it from gymnasium.Env",
         )
+    for name in ("observation_space", "action_space"):
+        if not isinstance(getattr(made, name, None), gymnasium.Space):
+            raise GalleyError(
+                "environment-invalid",
+                f"{reference}: its {name} is no space of Gymnasium",
+                hint=f"set self.{name} in the constructor, such as gymnasium.spaces.Discrete(2)",
+            )
     return made
 
 
@@ -99,8 +108,8 @@ def _registered(name: str, options: dict[str, Any]) -> gymnasium.Env[Any, Any]:
         raise GalleyError("data-not-found", f"gym:{name}: {error}", hint="name the newer version") from error
     except gymnasium.error.DependencyNotInstalled as error:
         raise _missing(name, _extra_of(str(error))) from error
-    except Exception as error:
-        raise _failed(f"gym:{name}", error) from error
+    except (Exception, SystemExit) as error:
+        raise _failed(f"gym:{name}", error, bool(options)) from error
     return _without_order_check(made)
 
 
@@ -128,11 +137,13 @@ def _missing(name: str, extra: str) -> GalleyError:
     )
 
 
-def _failed(reference: str, error: Exception) -> GalleyError:
+def _failed(reference: str, error: BaseException, has_options: bool) -> GalleyError:
     return GalleyError(
         "environment-failed",
         f"{reference} could not be made: {type(error).__name__}: {error}",
-        hint="check data.options.kwargs",
+        hint="check data.options.kwargs"
+        if has_options
+        else "arguments of its constructor stand in data.options.kwargs",
     )
 
 
@@ -143,26 +154,41 @@ def find_factory(module_name: str, attribute: str, reference: str) -> Callable[.
         GalleyError: `data-not-found`, `environment-failed` when importing raises.
     """
     try:
-        if module_name.endswith(".py"):
-            path = Path(module_name)
-            spec = importlib.util.spec_from_file_location(path.stem, path)
-            if spec is None or spec.loader is None or not path.is_file():
-                raise GalleyError("data-not-found", f"{reference}: there is no file {module_name}")
-            module = importlib.util.module_from_spec(spec)
-            spec.loader.exec_module(module)
-        else:
-            module = importlib.import_module(module_name)
+        module = _file_module(module_name) if module_name.endswith(".py") else importlib.import_module(module_name)
     except GalleyError:
         raise
     except ModuleNotFoundError as error:
+        if not module_name.endswith(".py") and error.name and f"{module_name}.".startswith(f"{error.name}."):
+            raise GalleyError(
+                "data-not-found",
+                f"{reference}: there is no module {error.name!r}",
+                hint="environments are gym:ID, module:factory or file.py:factory",
+            ) from error
         raise GalleyError(
-            "data-not-found",
-            f"{reference}: there is no module {error.name!r}",
-            hint="environments are gym:ID, module:factory or file.py:factory",
+            "package-missing", f"{reference} imports {error.name!r}, which is not installed", hint="install it"
         ) from error
-    except Exception as error:
-        raise _failed(reference, error) from error
+    except (Exception, SystemExit) as error:
+        raise GalleyError(
+            "environment-failed",
+            f"importing {module_name} raised {type(error).__name__}: {error}",
+            hint="correct it; python shows more",
+        ) from error
     factory: Callable[..., Any] | None = getattr(module, attribute, None)
     if factory is None or not callable(factory):
         raise GalleyError("data-not-found", f"{reference}: {module_name} has no function or class {attribute!r}")
     return factory
+
+
+def _file_module(file: str) -> ModuleType:
+    """Run a file; its neighbours can be imported from it, as when Python runs it."""
+    path = Path(file).resolve()
+    spec = importlib.util.spec_from_file_location(path.stem, path)
+    if spec is None or spec.loader is None or not path.is_file():
+        raise GalleyError(
+            "data-not-found", f"there is no file {file}", hint="environments are gym:ID or file.py:factory"
+        )
+    if str(path.parent) not in sys.path:
+        sys.path.append(str(path.parent))
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module

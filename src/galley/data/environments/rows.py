@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -13,6 +14,20 @@ if TYPE_CHECKING:
     from galley.data.environments.layout import ActionLayout, ObservationLayout
 
     Array = np.ndarray[Any, Any]
+
+
+def row_not_finite(observations: Array) -> int | None:
+    """The first row, of [N, D], that holds infinity or what is not a number; None when all are finite numbers.
+
+    Weights that met such an observation are lost, and the learning rate would be blamed for it.
+    """
+    if observations.dtype == np.uint8:
+        return None
+    flat = observations.reshape(-1)
+    if math.isfinite(float(flat.dot(flat))):  # a third of the time of looking at each; large numbers overflow
+        return None
+    bad = ~np.isfinite(observations).all(axis=1)
+    return int(bad.argmax()) if bad.any() else None
 
 
 class Rows:

@@ -10,7 +10,7 @@ import numpy as np
 from galley.base import GalleyError
 from galley.data.environments.base import Episode, Step
 from galley.data.environments.layout import ActionLayout, ObservationLayout, action_layout, observation_layout
-from galley.data.environments.rows import Acts, Rows
+from galley.data.environments.rows import Acts, Rows, row_not_finite
 from galley.data.environments.seeds import episode_seed
 
 if TYPE_CHECKING:
@@ -25,6 +25,9 @@ CONTINUES = "galley.continues"
 """Key of `info` at an episode's end: true when the reset that follows goes on with the same game (episodic life)."""
 SCORE = "galley.score"
 """Key of `info` at an episode's end: (return, length) to report instead; None when nothing is to be reported yet."""
+
+
+STEP_GIVES = "step gives (observation, reward, terminated, truncated, info); the reward is one number, info a dict"
 
 
 class Serial:
@@ -76,6 +79,7 @@ class Serial:
         self._now = self._rows.new()
         for index in range(self.num_envs):
             self._begin(index, 0, continues=False)
+        self._must_be_finite(self._now)
         return self._now
 
     def step(self, actions: Array) -> Step:
@@ -103,8 +107,9 @@ class Serial:
                     infos.append((index, info))
         except GalleyError:
             raise
-        except Exception as error:
-            raise self._failed(index, f"step {self._length(index) + 1}", error) from error
+        except (Exception, SystemExit) as error:
+            raise self._step_failed(index, error) from error
+        self._must_be_finite(observations)
         terminated = np.array(overs, np.bool_)
         truncated = np.array(cuts, np.bool_)
         finals: Array | None = None
@@ -182,12 +187,14 @@ class Serial:
         self.watch[0] = self._first + index
         try:
             value, _ = self._environments[index].reset(seed=episode_seed(self._seed, self._first + index, episode))
-        except Exception as error:
+        except (Exception, SystemExit) as error:
             raise self._failed(index, "reset", error) from error
         self._rows.put(index, value)
 
     def _end(self, index: int, info: Mapping[str, Any], ended: list[Episode]) -> None:
         """Report the episode that is over and begin the next."""
+        if not isinstance(info, Mapping):
+            raise GalleyError("environment-invalid", f"{self._place(index)}: info is {info!r}", hint=STEP_GIVES)
         score = info.get(SCORE, (self._returns[index], self._length(index)))
         if score is not None:
             ended.append(Episode(float(score[0]), int(score[1]), self._first + index))
@@ -205,19 +212,37 @@ class Serial:
             self._continue(index, cuts.pop(0))
         try:
             value, *_ = self._steps[index](native)
-        except Exception as error:
+        except (Exception, SystemExit) as error:
             raise self._failed(index, f"step {number + 1}", error) from error
         self._rows.put(index, value)
+
+    def _place(self, index: int) -> str:
+        return f"environment {self._first + index}, step {self._length(index)} of episode {self._episode[index]}"
 
     def _not_finite(self, index: int, reward: float) -> GalleyError:
         return GalleyError(
             "environment-invalid",
-            f"environment {self._first + index}, step {self._length(index)} of episode {self._episode[index]}: "
-            f"the reward is {reward}",
+            f"{self._place(index)}: the reward is {reward}",
             hint="rewards must be finite numbers",
         )
 
-    def _failed(self, index: int, when: str, error: Exception) -> GalleyError:
+    def _must_be_finite(self, observations: Array) -> None:
+        row = row_not_finite(observations)
+        if row is not None:
+            raise GalleyError(
+                "environment-invalid",
+                f"{self._place(row)}: the observation holds {observations[row][~np.isfinite(observations[row])][0]}",
+                hint="observations must be finite numbers",
+            )
+
+    def _step_failed(self, index: int, error: BaseException) -> GalleyError:
+        trace = error.__traceback__
+        if trace is not None and trace.tb_next is None:  # it was raised here, in reading what the environment gave
+            what = f"environment {self._first + index}: what step gave cannot be read: {error}"
+            return GalleyError("environment-invalid", what, hint=STEP_GIVES)
+        return self._failed(index, f"step {self._length(index) + 1}", error)
+
+    def _failed(self, index: int, when: str, error: BaseException) -> GalleyError:
         return GalleyError(
             "environment-failed",
             f"environment {self._first + index} raised at {when} of episode {self._episode[index]}: "

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from pydantic import Field
 
+from galley.base.generators import generator_state, load_generator
 from galley.methods.control.base import ControlConfig, Experience, Loss, Outcome, World, WorldFacts
 from galley.methods.control.sizes import adam_bytes, decision_numbers
 from galley.models.control.spec import NetworkSpec
@@ -346,8 +347,6 @@ class QAgent:
 
     def state(self) -> Mapping[str, Any]:
         """Everything; the memory's tensors are its own."""
-        from galley.methods.control.replay import generator_state
-
         return {
             "weights": self._flat.data.clone(),
             "target": self._target_flat.data.clone(),
@@ -362,8 +361,6 @@ class QAgent:
 
     def load_state(self, state: Mapping[str, Any]) -> None:
         """Continue."""
-        from galley.methods.control.replay import load_generator
-
         self._flat.data.copy_(state["weights"])
         self._target_flat.data.copy_(state["target"])
         self._adam.load_state(state["adam"])

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 
 from galley.base import GalleyError
-from galley.methods.control.replay import generator_state, load_generator
+from galley.base.generators import generator_state, load_generator
 
 if TYPE_CHECKING:
     from galley.data.environments.layout import ActionLayout

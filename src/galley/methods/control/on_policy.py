@@ -10,6 +10,7 @@ import numpy as np
 import torch
 
 from galley.base import GalleyError
+from galley.base.generators import generator_state, load_generator
 from galley.methods.control.flat_adam import FlatParameters
 from galley.methods.control.rollouts import (
     Collector,
@@ -190,7 +191,7 @@ class OnPolicy:
         """Weights, generator, environments and normalisation."""
         return {
             "weights": self.flat.data.clone(),
-            "random": dict(self.random.bit_generator.state),
+            "random": generator_state(self.random),
             "sampler": self._actor.sampler.state(),
             "collector": self._collector.state(),
         }
@@ -209,7 +210,7 @@ class OnPolicy:
             )
         self.flat.data.copy_(state["weights"])
         self.updated()
-        self.random.bit_generator.state = state["random"]
+        load_generator(self.random, state["random"])
         self._actor.sampler.load_state(state["sampler"])
         self._collector.load_state(state["collector"])
         if self._collector.normaliser is not None:

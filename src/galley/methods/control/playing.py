@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
+
+from galley.data.environments.samples import random_actions
+from galley.data.episodes.playing import Player, steps
 
 if TYPE_CHECKING:
     from galley.data.environments import Environments, Episode
@@ -12,6 +15,8 @@ if TYPE_CHECKING:
     from galley.models.control.decision import Decision, Remembered
 
     Array = np.ndarray[Any, Any]
+
+__all__ = ["DecisionPlayer", "Player", "RandomPlayer", "evaluation_seed", "play", "verdict_seed"]
 
 
 def evaluation_seed(seed: int) -> int:
@@ -22,24 +27,6 @@ def evaluation_seed(seed: int) -> int:
 def verdict_seed(seed: int) -> int:
     """Of the verdict's episodes, by which nothing was chosen."""
     return seed + 2_000_003
-
-
-class Player(Protocol):
-    """Chooses actions for N copies, step after step."""
-
-    def begin(self, num_envs: int) -> None:
-        """New episodes in all copies."""
-
-    def act(self, observations: Array, masks: Array | None) -> Array:
-        """Actions for raw observations, [N] or [N, A].
-
-        Args:
-            observations: [N, D].
-            masks: allowed choices, [N, M]; None when all are.
-        """
-
-    def ended(self, over: Array) -> None:
-        """Copies whose episode ended, [N] bool: what was remembered of it is forgotten."""
 
 
 def play(environments: Environments, player: Player, episodes: int, *, seed: int) -> list[Episode]:
@@ -58,18 +45,11 @@ def play(environments: Environments, player: Player, episodes: int, *, seed: int
     number = environments.num_envs
     wanted = -(-episodes // number)
     done: list[list[Episode]] = [[] for _ in range(number)]
-    observations = environments.reset(seed)
-    player.begin(number)
-    while any(len(found) < wanted for found in done):
-        step = environments.step(player.act(observations, environments.action_masks()))
-        observations = step.observations
-        over = step.terminated | step.truncated
-        if step.idle is not None:
-            over |= step.idle  # an idle step is not to be remembered either
-        if over.any():
-            player.ended(over)
+    for _, _, step in steps(environments, player, seed):
         for episode in step.episodes:
             done[episode.environment].append(episode)
+        if all(len(found) >= wanted for found in done):
+            break
     return [found[k] for k in range(wanted) for found in done][:episodes]
 
 
@@ -130,21 +110,3 @@ class RandomPlayer:
 
     def ended(self, over: Array) -> None:
         """Nothing is remembered."""
-
-
-def random_actions(actions: ActionLayout, rows: int, random: np.random.Generator, masks: Array | None = None) -> Array:
-    """Uniform actions, [N] or [N, A], among the allowed ones."""
-    if actions.kind == "box":
-        low, high = np.asarray(actions.low), np.asarray(actions.high)
-        bounded = np.isfinite(low) & np.isfinite(high)
-        numbers = random.standard_normal((rows, actions.size))
-        inside = random.uniform(np.where(bounded, low, 0), np.where(bounded, high, 1), (rows, actions.size))
-        return np.where(bounded, inside, np.clip(numbers, low, high)).astype(np.float32)
-    scores = random.random((rows, actions.num_choices))
-    if masks is not None:
-        scores = np.where(masks, scores, -1.0)
-    parts, start = [], 0
-    for size in actions.sizes:
-        parts.append(scores[:, start : start + size].argmax(axis=1))
-        start += size
-    return parts[0] if actions.kind == "discrete" else np.stack(parts, axis=1)

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import torch
 
+from galley.base.generators import generator_state, load_generator
 from galley.methods.control.flat_adam import FlatParameters
 from galley.methods.control.on_policy import Gathered
 from galley.methods.control.rollouts import Collector, Rollout, advantages, explained_variance, standardised
@@ -150,7 +151,7 @@ class RecurrentCore:
         """Weights, generator, environments, normalisation and memories."""
         return {
             "weights": self.flat.data.clone(),
-            "random": dict(self.random.bit_generator.state),
+            "random": generator_state(self.random),
             "sampler": self._actor.sampler.state(),
             "collector": self._collector.state(),
             "memories": [memory.clone() for memory in self._actor.now],
@@ -160,7 +161,7 @@ class RecurrentCore:
         """Put `state` back."""
         self.flat.data.copy_(state["weights"])
         self.updated()
-        self.random.bit_generator.state = state["random"]
+        load_generator(self.random, state["random"])
         self._actor.sampler.load_state(state["sampler"])
         self._collector.load_state(state["collector"])
         self._actor.now = tuple(memory.clone().to(self.device) for memory in state["memories"])

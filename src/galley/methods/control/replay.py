@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from galley.base.generators import generator_state, load_generator
 from galley.methods.control.sum_tree import SumTree
 from galley.methods.control.windows import Windows
 
@@ -209,24 +210,6 @@ def num_bytes(
     row = sum(int(np.prod(shape)) * np.dtype(dtype).itemsize for shape, dtype in columns.values())
     windows = Windows.num_bytes(num_envs, n_step, observations, actions) if n_step > 1 else 0
     return capacity * row + windows + (SumTree.num_bytes(capacity) if priority_exponent else 0)
-
-
-def generator_state(random: np.random.Generator) -> dict[str, str]:
-    """A PCG64 generator's state as text: its numbers have 128 bits."""
-    inside: Any = random.bit_generator.state
-    words = {**inside["state"], "has_uint32": inside["has_uint32"], "uinteger": inside["uinteger"]}
-    return {name: str(word) for name, word in words.items()}
-
-
-def load_generator(random: np.random.Generator, state: Mapping[str, str]) -> None:
-    """Put `generator_state` back."""
-    words = {name: int(word) for name, word in state.items()}
-    random.bit_generator.state = {
-        "bit_generator": "PCG64",
-        "state": {"state": words["state"], "inc": words["inc"]},
-        "has_uint32": words["has_uint32"],
-        "uinteger": words["uinteger"],
-    }
 
 
 def _columns(observations: ObservationLayout, actions: ActionLayout) -> dict[str, tuple[tuple[int, ...], str]]:
