@@ -49,13 +49,15 @@ def train_seeds(asked: Recipe, *, runs_root: Path, observer: Observer | None = N
     """
     assert asked.seeds is not None
     observer = observer or SilentObserver()
-    decided = job.plan(asked.model_copy(update={"seeds": None}))  # what cannot work is said before anything starts
+    job.plan(asked.model_copy(update={"seeds": None}))  # what cannot work is said before anything starts
     stem = asked.name or f"{asked.task}-{Path(asked.data.path.rpartition(':')[2]).stem}-seeds"
     folder = runs_root / stem
     folder.mkdir(parents=True, exist_ok=True)
-    at_once = max(1, (os.cpu_count() or 1) // decided.threads)
+    cores = os.cpu_count() or 1
+    threads = asked.override.threads or max(1, cores // asked.seeds)
+    at_once = max(1, cores // threads)
     observer.phase("train seeds", total=asked.seeds)
-    wanted = list(_each(asked, stem))
+    wanted = list(_each(asked, stem, threads))
     with ThreadPoolExecutor(min(at_once, len(wanted))) as pool:
         outcomes = []
         for outcome in pool.map(lambda one: _train_one(one, folder, runs_root), wanted):
@@ -77,10 +79,12 @@ def train_seeds(asked: Recipe, *, runs_root: Path, observer: Observer | None = N
     return result
 
 
-def _each(asked: Recipe, stem: str) -> Iterator[Recipe]:
+def _each(asked: Recipe, stem: str, threads: int) -> Iterator[Recipe]:
+    """A recipe for each seed. Several trainings side by side, each with few threads, end sooner than one by one."""
+    override = asked.override.model_copy(update={"threads": threads})
     for number in range(asked.seeds or 1):
         seed = asked.seed + number
-        yield asked.model_copy(update={"seeds": None, "seed": seed, "name": f"{stem}-{seed}"})
+        yield asked.model_copy(update={"seeds": None, "seed": seed, "override": override, "name": f"{stem}-{seed}"})
 
 
 def _train_one(one: Recipe, folder: Path, root: Path) -> tuple[int, str]:
