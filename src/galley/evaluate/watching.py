@@ -59,7 +59,7 @@ def watch(run: RunFolder, *, episodes: int = 1, seed: int | None = None, out: Pa
     parts = []
     for number in range(episodes):
         player.begin(1)
-        parts.append(record(settings, lambda row: player.act(row, None), episodes=1, seed=first + number))
+        parts.append(record(settings, player.act, episodes=1, seed=first + number))
     whole = Recording(
         tuple(frame for part in parts for frame in part.frames),
         tuple(ret for part in parts for ret in part.returns),

@@ -87,6 +87,17 @@ class Masked(gymnasium.Env[Any, Any]):
         return np.arange(3) == self.count % 3
 
 
+class MaskedPicture(Masked):
+    """The same, and it can be drawn."""
+
+    def __init__(self, render_mode: str | None = None) -> None:
+        self.render_mode = render_mode
+        self.metadata = {"render_modes": ["rgb_array"], "render_fps": 10}
+
+    def render(self) -> Any:
+        return np.full((4, 4, 3), self.count, np.uint8)
+
+
 def masked_inside() -> Any:
     return gymnasium.wrappers.TimeLimit(Masked(), 100)
 

@@ -87,7 +87,9 @@ def test_a_description_has_what_gymnasium_says() -> None:
 
 
 def test_a_recording_is_the_episode_that_was_played(tmp_path: Path) -> None:
-    made = record(EnvironmentSettings("gym:CartPole-v1"), lambda seen: np.array([int(seen[0, 2] > 0)]), episodes=2)
+    made = record(
+        EnvironmentSettings("gym:CartPole-v1"), lambda seen, masks: np.array([int(seen[0, 2] > 0)]), episodes=2
+    )
     assert len(made.returns) == 2
     assert len(made.frames) == sum(made.returns) + 2
     assert made.frames[0].shape == (400, 600, 3)
@@ -100,10 +102,24 @@ def test_a_recording_is_the_episode_that_was_played(tmp_path: Path) -> None:
     assert [path.name for path in tmp_path.iterdir()] == ["play.gif"]
 
 
+def test_a_recorded_player_is_told_what_is_allowed() -> None:
+    told: list[list[bool]] = []
+
+    def decide(seen: Any, masks: Any) -> Any:
+        told.append(masks[0].tolist())
+        return masks.argmax(axis=1)
+
+    made = record(EnvironmentSettings("data.environments.faulty:MaskedPicture"), decide, most=6)
+    one, two, three = [True, False, False], [False, True, False], [False, False, True]
+    assert told == [one, two, three, one, two]
+    assert sum(made.returns) == -1 + 0 + 1 - 1 + 0
+    assert made.frames_per_second == 10
+
+
 def test_what_cannot_be_drawn_or_written_is_said(tmp_path: Path) -> None:
     with pytest.raises(GalleyError, match="render_mode"):
-        record(faulty(), lambda seen: np.array([0]))
-    made = record(EnvironmentSettings("gym:CartPole-v1"), lambda seen: np.array([0]), most=3)
+        record(faulty(), lambda seen, masks: np.array([0]))
+    made = record(EnvironmentSettings("gym:CartPole-v1"), lambda seen, masks: np.array([0]), most=3)
     assert len(made.frames) == 3
     with pytest.raises(GalleyError) as refused:
         write_recording(made, tmp_path / "play.avi")

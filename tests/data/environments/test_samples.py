@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 from gymnasium import spaces
@@ -14,7 +16,7 @@ pytestmark = pytest.mark.unit
 ROWS = 6000
 
 
-def drawn(space: spaces.Space[np.ndarray], masks: list[bool] | None = None) -> np.ndarray:
+def drawn(space: spaces.Space[Any], masks: list[bool] | None = None) -> np.ndarray[Any, Any]:
     allowed = None if masks is None else np.tile(masks, (ROWS, 1))
     return random_actions(action_layout(space), ROWS, np.random.default_rng(0), allowed)
 

@@ -283,6 +283,20 @@ def test_hostile_and_damaged_files(
     assert [file.name for file in tmp_path.iterdir()] == ["p.zip"]
 
 
+def test_a_masked_policy_stays_masked(tmp_path: Path) -> None:
+    model, path = saved("maskable-ppo", tmp_path)
+    decision = import_sb3(path)
+    random = np.random.default_rng(0)
+    rows = random.standard_normal((100, 3)).astype(np.float32)
+    masks = random.random((100, 3)) < 0.5
+    masks[:, 1] = True
+    expected, _ = model.predict(rows, action_masks=masks, deterministic=True)
+    free, _ = model.predict(rows, deterministic=True)
+    assert (expected != free).any()
+    actions, _ = decision.act(torch.from_numpy(rows), None, None, torch.from_numpy(masks))
+    np.testing.assert_array_equal(actions.numpy(), expected)
+
+
 def test_hostile_statistics_do_nothing(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     _, path = saved("sac", tmp_path)
     (tmp_path / "vecnormalize.pkl").write_bytes(pickle.dumps(Evil()))

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     import gymnasium
 
     Array = np.ndarray[Any, Any]
-    Decide = Callable[[Array], Array]
+    Decide = Callable[[Array, Array | None], Array]
 
 _FRAMES_PER_SECOND = 30
 _MOST_FRAMES = 5_000
@@ -50,7 +50,8 @@ def record(
 
     Args:
         settings: of the environment; one copy is made.
-        decide: flat observations [1, D] to actions, [1] or [1, A].
+        decide: flat observations [1, D] and the allowed choices [1, M] bool, None when all are, to actions [1] or
+            [1, A].
         episodes: how many.
         seed: of the episodes, as that of `Environments.reset` for copy 0.
         most: frames, after which drawing and playing stop.
@@ -108,13 +109,15 @@ def _episode(
     observations = observation_layout(made.observation_space, observe=settings.observe)
     actions = action_layout(made.action_space)
     row = np.zeros((1, observations.size), observations.dtype)
+    ask = made.get_wrapper_attr("action_masks") if made.has_wrapper_attr("action_masks") else None
     try:
         value, _ = made.reset(seed=seed)
         frames.append(_frame(made, settings))
         total, over = 0.0, False
         while not over and len(frames) < most:
             observations.flatten(value, row[0])
-            value, reward, ended, cut, info = made.step(actions.native(decide(row)[0]))
+            masks = None if ask is None else np.array(ask(), np.bool_).reshape(1, -1)
+            value, reward, ended, cut, info = made.step(actions.native(decide(row, masks)[0]))
             frames.append(_frame(made, settings))
             total += float(reward)
             over = bool(ended or cut)

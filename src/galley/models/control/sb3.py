@@ -32,6 +32,7 @@ class _Kind:
         features: prefix of the features' network.
         activation: by default.
         lstm: prefix of a recurrent layer.
+        masked: whether it is told which choices are allowed.
     """
 
     rule: Rule | None
@@ -40,13 +41,14 @@ class _Kind:
     features: str
     activation: Activation = "relu"
     lstm: str = ""
+    masked: bool = False
 
 
 _ACTOR_CRITIC = _Kind(None, "mlp_extractor.policy_net.", "action_net.", "pi_features_extractor.", "tanh")
 _GAUSSIAN = _Kind("squashed", "actor.latent_pi.", "actor.mu.", "actor.features_extractor.")
 _KINDS = {
     "stable_baselines3.common.policies": _ACTOR_CRITIC,
-    "sb3_contrib.common.maskable.policies": _ACTOR_CRITIC,
+    "sb3_contrib.common.maskable.policies": replace(_ACTOR_CRITIC, masked=True),
     "sb3_contrib.common.recurrent.policies": replace(_ACTOR_CRITIC, lstm="lstm_actor."),
     "stable_baselines3.dqn.policies": _Kind("values", "q_net.q_net.", "", "q_net.features_extractor."),
     "sb3_contrib.qrdqn.policies": _Kind(
@@ -115,6 +117,7 @@ def import_sb3(
         kind.rule or ("mean" if actions.kind == "box" else "logits"),
         quantiles=quantiles,
         lstm=weights["lstm.weight_hh_l0"].shape[1] if kind.lstm else 0,
+        masked=kind.masked,
     )
     if statistics is not None:
         spec = _with_clip(spec, statistics, beside)
