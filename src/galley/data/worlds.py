@@ -64,16 +64,16 @@ def open_world(reference: str, options: Mapping[str, Any]) -> OpenWorld:
 
     if not Path(reference).exists():
         raise GalleyError(
-            "data-not-found", f"{reference} does not exist", hint=f"an environment is named gym:{Path(reference).name}"
+            "data-not-found",
+            f"{reference} does not exist",
+            hint="stored episodes are .npz, .jsonl or .parquet, from galley watch RUN --save FILE"
+            if Path(reference).suffix
+            else f"an environment is named gym:{Path(reference).name}",
         )
     own = {key: value for key, value in options.items() if key not in (*_SETTINGS, "environment")}
     episodes = read_episodes(Path(reference), own)
-    if settings is not None and _layouts(settings) != (episodes.observations_layout, episodes.actions_layout):
-        raise GalleyError(
-            "environment-invalid",
-            f"data.options.environment: {settings.reference} has other spaces than the episodes in {reference}",
-            hint="name the environment that they were played in",
-        )
+    if settings is not None:
+        episodes = _of_world(episodes, settings, reference)
     return OpenWorld(episodes.observations_layout, episodes.actions_layout, settings, episodes)
 
 
@@ -84,6 +84,12 @@ def evaluation_world(reference: str, options: Mapping[str, Any]) -> EnvironmentS
         GalleyError: `data-options`.
     """
     if is_environment(reference):
+        if "environment" in options:
+            raise GalleyError(
+                "data-options",
+                f"data.options.environment is for stored episodes; data already names {reference}",
+                hint="leave it out",
+            )
         return environment_settings(reference, options, num_envs=1)
     played_in = options.get("environment")
     if played_in is None:
@@ -98,6 +104,23 @@ def evaluation_world(reference: str, options: Mapping[str, Any]) -> EnvironmentS
 def is_environment(reference: str) -> bool:
     """Whether the words name an environment, rather than a file of stored episodes."""
     return ":" in reference and not Path(reference).exists()
+
+
+def _of_world(episodes: StoredEpisodes, settings: EnvironmentSettings, reference: str) -> StoredEpisodes:
+    """The episodes with the environment's layouts, where they can be of it."""
+    from galley.data.episodes.spaces import Layouts, inside
+
+    world = Layouts(*_layouts(settings))
+    stored = Layouts(episodes.observations_layout, episodes.actions_layout)
+    if stored == world:
+        return episodes
+    if episodes.guessed and inside(stored, world):
+        return replace(episodes, observations_layout=world.observations, actions_layout=world.actions)
+    raise GalleyError(
+        "environment-invalid",
+        f"data.options.environment: {settings.reference} has other spaces than the episodes in {reference}",
+        hint="name the environment that they were played in; then num_actions, action_low and action_high are left out",
+    )
 
 
 def _layouts(settings: EnvironmentSettings) -> tuple[ObservationLayout, ActionLayout]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -63,6 +64,7 @@ def assemble(
         GalleyError: `data-row`, `data-empty`, `data-options`.
     """
     _same_lengths(name, columns)
+    guessed = layouts is None and not any(key in options for key in OPTIONS)
     if layouts is None:
         layouts = guessed_layouts(columns["observations"], columns["actions"], options)
     elif used := [key for key in OPTIONS if key in options]:
@@ -76,8 +78,10 @@ def assemble(
     truncated &= ~terminated
     if "successors" in columns:
         successors = _rows(name, "successors", columns["successors"], layouts)
-        return StoredEpisodes(*layouts, observations, actions, rewards, successors, terminated, truncated)
-    return _without_successors(name, layouts, observations, actions, rewards, terminated, truncated)
+        whole = StoredEpisodes(*layouts, observations, actions, rewards, successors, terminated, truncated)
+    else:
+        whole = _without_successors(name, layouts, observations, actions, rewards, terminated, truncated)
+    return replace(whole, guessed=guessed)
 
 
 def _without_successors(

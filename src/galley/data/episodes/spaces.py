@@ -41,6 +41,44 @@ def guessed_layouts(observations: Array, actions: Array, options: Mapping[str, A
     return Layouts(_observations(observations), _actions(actions, options))
 
 
+def inside(guess: Layouts, world: Layouts) -> bool:
+    """Whether guessed layouts are those of a world, as far as arrays can tell: same kinds and sizes, within its bounds.
+
+    What is seen in a file need not reach the world's bounds, nor its last choice.
+
+    Args:
+        guess: what `guessed_layouts` gave.
+        world: the environment's own.
+    """
+    seen, real = guess.observations, world.observations
+    if seen.dtype != real.dtype or len(seen.leaves) != len(real.leaves):
+        return False
+    leaves = zip(seen.leaves, real.leaves, strict=True)
+    return all(_leaf_inside(a, b) for a, b in leaves) and _actions_inside(guess.actions, world.actions)
+
+
+def _leaf_inside(seen: Leaf, real: Leaf) -> bool:
+    if (seen.name, seen.kind, seen.start, seen.stop) != (real.name, real.kind, real.start, real.stop):
+        return False
+    if seen.kind == "image":
+        return seen.shape == real.shape
+    return seen.low == real.low and _none_larger(seen.sizes, real.sizes)
+
+
+def _actions_inside(seen: ActionLayout, real: ActionLayout) -> bool:
+    if seen.kind != real.kind or seen.size != real.size:
+        return False
+    if seen.kind != "box":
+        return seen.low == real.low and _none_larger(seen.sizes, real.sizes)
+    low, high = np.asarray(real.low), np.asarray(real.high)
+    slack = 1e-6 * np.maximum(1.0, np.abs([low, high]))  # files round
+    return bool((low - slack[0] <= seen.low).all() and (high + slack[1] >= seen.high).all())
+
+
+def _none_larger(seen: tuple[int, ...], real: tuple[int, ...]) -> bool:
+    return len(seen) == len(real) and all(a <= b for a, b in zip(seen, real, strict=True))
+
+
 def _observations(array: Array) -> ObservationLayout:
     shape = tuple(int(n) for n in array.shape[1:])
     size = math.prod(shape)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -26,6 +26,7 @@ class StoredEpisodes:
         rewards: [T] float32.
         successors: [T, D], what was seen next.
         terminated, truncated: [T] bool; one of them is true at the end of each episode.
+        guessed: whether the layouts were read off the arrays alone, whose outermost numbers are then the bounds.
     """
 
     observations_layout: ObservationLayout
@@ -36,6 +37,7 @@ class StoredEpisodes:
     successors: Array
     terminated: Array
     truncated: Array
+    guessed: bool = field(default=False, kw_only=True)
 
     def __len__(self) -> int:
         return len(self.rewards)
@@ -72,4 +74,5 @@ def joined(parts: list[StoredEpisodes], names: list[str]) -> StoredEpisodes:
             )
     columns = ("observations", "actions", "rewards", "successors", "terminated", "truncated")
     together = {column: np.concatenate([getattr(part, column) for part in parts]) for column in columns}
-    return StoredEpisodes(first.observations_layout, first.actions_layout, **together)
+    guessed = all(part.guessed for part in parts)
+    return StoredEpisodes(first.observations_layout, first.actions_layout, **together, guessed=guessed)
