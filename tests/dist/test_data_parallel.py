@@ -53,28 +53,26 @@ def assert_same(one: RunFolder, other: RunFolder) -> None:
         torch.testing.assert_close(tensor, theirs[name], rtol=1e-4, atol=1e-5, msg=name)
 
 
-@pytest.mark.parametrize("task", ["chat", "classify"])
-def test_two_and_three_processes_equal_one(task: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize(("task", "processes"), [("chat", 3), ("classify", 2)])
+def test_several_processes_equal_one(task: str, processes: int, tmp_path: Path) -> None:
     changes: dict[str, Any] = {"override": {"precision": "fp32", "global_batch": 7}}
     if task == "classify":  # dropout draws from each process's own generator
         changes["model"] = f"{tmp_path / 'calm.py'}:Net"
         (tmp_path / "calm.py").write_text(jobs.NET.replace("0.2", "0.0"))
     asked = jobs.recipe(task, tmp_path, **changes)
-    one = train(asked, tmp_path / "one", 1)
-    for processes in (2, 3):
-        assert_same(one, train(asked, tmp_path / f"with{processes}", processes))
+    assert_same(jobs.run(asked, tmp_path / "one"), train(asked, tmp_path / "several", processes))
 
 
 def test_more_processes_than_rows_of_a_step(tmp_path: Path) -> None:
     asked = jobs.recipe("chat", tmp_path, override={"precision": "fp32", "global_batch": 1}, budget={"steps": 3})
-    assert_same(train(asked, tmp_path / "one", 1), train(asked, tmp_path / "two", 2))
+    assert_same(jobs.run(asked, tmp_path / "one"), train(asked, tmp_path / "two", 2))
 
 
 def test_a_killed_process_ends_the_job_and_another_number_continues(tmp_path: Path) -> None:
     changes: dict[str, Any] = {"budget": {"steps": 300}, "checkpoint": {"every": 5}, "evaluate": {"every": 1000}}
     (tmp_path / "calm.py").write_text(jobs.NET.replace("0.2", "0.0"))
     asked = jobs.recipe("classify", tmp_path, model=f"{tmp_path / 'calm.py'}:Net", **changes)
-    whole = train(asked, tmp_path / "whole", 1)
+    whole = jobs.run(asked, tmp_path / "whole")
     process = subprocess.Popen(command(asked, tmp_path / "broken", 2), stderr=subprocess.PIPE, text=True)
     metrics = tmp_path / "broken" / "classify" / "metrics.jsonl"
     while process.poll() is None and (not metrics.exists() or metrics.read_bytes().count(b"\n") < 8):

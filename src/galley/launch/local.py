@@ -72,7 +72,8 @@ def _exit_code(result: RunProcsResult, logs: Path) -> int:
     """Zero when all ended well; an ending that Galley itself chose, such as an interruption, is passed on."""
     if not result.failures:
         return 0
-    rank, failure = min(result.failures.items(), key=lambda item: item[1].timestamp)
+    # A process that is killed takes the others with it, and their errors may be noticed before its end.
+    rank, failure = min(result.failures.items(), key=lambda item: (item[1].exitcode >= 0, item[1].timestamp))
     if failure.exitcode in _OWN_EXITS and rank == 0:
         return int(failure.exitcode)
     how = f"was killed by signal {-failure.exitcode}" if failure.exitcode < 0 else f"ended with {failure.exitcode}"
