@@ -125,7 +125,7 @@ def test_killed_at_any_moment_and_resumed_equals_undisturbed(tmp_path: Path) -> 
     words = [sys.executable, "-m", "galley", "train", str(tmp_path / "recipe.yaml"), "--runs", str(tmp_path / "broken")]
     chance = random.Random(3)
     metrics = tmp_path / "broken" / "dqn" / "metrics.jsonl"
-    for _ in range(3):
+    for _ in range(2):
         process = subprocess.Popen(words, env={**os.environ, "OMP_NUM_THREADS": "1"}, stderr=subprocess.DEVNULL)
         before = len(metrics.read_bytes()) if metrics.exists() else 0
         while process.poll() is None and (not metrics.exists() or len(metrics.read_bytes()) <= before):
