@@ -49,6 +49,7 @@ def train_control(
     world = open_world(asked.data.path, asked.data.options)
     if unfinished is None:
         decided = _plan(asked, world)
+        _check_device(decided.device)
         proof = control_manifest(asked.data.path, asked.data.options, seed=asked.seed)
         folder = lifecycle.create(asked, decided.model_dump(mode="json"), proof, runs_root, resume)
     else:
@@ -91,6 +92,18 @@ def extend_control(folder: RunFolder, asked: Recipe, *, observer: Observer | Non
         log.note("extended", f"from {before.steps:,} to {decided.steps:,} steps")
         _train_and_judge(asked, decided, world, folder, log)
     return folder
+
+
+def _check_device(device: str) -> None:
+    """A device that is not there is said before a run is made."""
+    import torch
+
+    try:
+        torch.empty(0, device=device)
+    except (RuntimeError, AssertionError) as error:
+        raise GalleyError(
+            "plan-contradiction", f"override.device: there is no {device} here: {error}", hint="override.device: cpu"
+        ) from error
 
 
 def _plan(asked: Recipe, world: OpenWorld) -> ControlPlan:

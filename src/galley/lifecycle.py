@@ -17,6 +17,9 @@ if TYPE_CHECKING:
     from galley.loop import Stopped, Training
     from galley.runs import RunFolder, Status
 
+NO_LIMIT = 10**9
+"""Steps of a plan that a time alone limits."""
+
 
 def find_unfinished(asked: Recipe, root: Path, resume: str) -> RunFolder | None:
     """The run to continue, if any."""
@@ -40,7 +43,8 @@ def find_unfinished(asked: Recipe, root: Path, resume: str) -> RunFolder | None:
 
 def _not_done(folder: RunFolder) -> RunFolder:
     if folder.status() == "done":
-        hint = f"galley extend {folder.name} budget.epochs=+1 trains it longer; else give another name"
+        more = "budget.steps=+100000" if folder.plan().get("task") == "control" else "budget.epochs=+1"
+        hint = f"galley extend {folder.name} {more} trains it longer; else give another name"
         raise GalleyError("run-exists", f"the run {folder.name} is already finished", hint=hint)
     return folder
 
@@ -109,12 +113,13 @@ def say_stopped(stopped: Stopped, work: Training) -> None:
     Raises:
         GalleyError: `interrupted`: everything is saved, and the job ends here.
     """
-    at, steps = work.at.step, work.plan.steps
+    steps = work.plan.steps
+    at = f"{work.at.step}" if steps >= NO_LIMIT else f"{work.at.step} of {steps}"
     if stopped == "interrupted":
         run = work.journal.folder.name
-        raise GalleyError("interrupted", f"stopped and saved after step {at} of {steps}", hint=f"galley resume {run}")
+        raise GalleyError("interrupted", f"stopped and saved after step {at}", hint=f"galley resume {run}")
     if stopped == "minutes":
-        work.journal.note("time-limit", f"{work.plan.minutes:g} minutes are over after step {at} of {steps}")
+        work.journal.note("time-limit", f"{work.plan.minutes:g} minutes are over after step {at}")
     if stopped == "until":
         goal = ", ".join(f"{name} {wanted:g}" for name, wanted in work.plan.until.items())
-        work.journal.note("goal-reached", f"{goal} is reached after step {at} of {steps}")
+        work.journal.note("goal-reached", f"{goal} is reached after step {at}")

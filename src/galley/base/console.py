@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, TextIO
 
+from galley.base.finite import finite
 from galley.base.observer import Fact, Observer, SilentObserver
 from galley.base.units import format_bytes, format_count, format_duration
 
@@ -177,7 +178,7 @@ class JsonConsole:
         self._phase = None
 
     def _write(self, **record: object) -> None:
-        self._stream.write(json.dumps({"time": round(time.time(), 3), **record}, ensure_ascii=False) + "\n")
+        self._stream.write(json.dumps(finite({"time": round(time.time(), 3), **record}), ensure_ascii=False) + "\n")
         self._stream.flush()
 
 

@@ -14,6 +14,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
+from galley.base.finite import finite
+
 if TYPE_CHECKING:
     from galley.base import Observer
     from galley.recipe import Recipe
@@ -137,7 +139,7 @@ def emit(args: Namespace, facts: Any, text: Callable[[], str]) -> None:
         facts: plain values.
         text: makes the text; only called when it is shown.
     """
-    print(json.dumps(facts, ensure_ascii=False, indent=2, default=str) if args.json else text())
+    print(json.dumps(finite(facts), ensure_ascii=False, indent=2, default=str) if args.json else text())
 
 
 def width() -> int:

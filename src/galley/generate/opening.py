@@ -85,6 +85,10 @@ def _open_run(run: RunFolder, device: str, on_note: Note) -> _Opened:
         raise GalleyError(
             "model-unsupported", f"the run {run.name} classifies, and does not talk", hint=f"galley eval {run.name}"
         )
+    if plan["task"] == "control":
+        raise GalleyError(
+            "model-unsupported", f"the run {run.name} acts, and does not talk", hint=f"galley watch {run.name}"
+        )
     result = models.load_result(run.result, precision=plan["precision"], device=device, on_note=on_note)
     return _Opened(result.module, result.tokenizer, plan["task"] == "chat")
 

@@ -200,13 +200,12 @@ def _memory(case: ControlCase, parts: Mapping[str, int], limit: str | None) -> C
     total = sum(named.values())
     available = case.hardware.memory_bytes if limit is None else parse_bytes(limit)
     if total > available:
-        largest = max(parts, key=lambda name: parts[name])
+        largest = max(named, key=lambda name: named[name])
+        hints = {"replay": "set a smaller method.buffer_size", "process": "allow more in budget.memory, or free some"}
         raise GalleyError(
             "plan-does-not-fit",
-            f"{format_bytes(total)} are needed, {format_bytes(parts[largest])} of them for {largest}; there are "
+            f"{format_bytes(total)} are needed, {format_bytes(named[largest])} of them for {largest}; there are "
             f"{format_bytes(available)}",
-            hint="set a smaller method.buffer_size"
-            if largest == "replay"
-            else "fewer method.num_envs, a smaller model",
+            hint=hints.get(largest, "fewer method.num_envs, a smaller model"),
         )
     return ControlPredicted(memory_parts=named, memory_bytes=total)

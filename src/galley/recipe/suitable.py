@@ -14,6 +14,8 @@ _NOT_FOR_CONTROL: dict[Path, str] = {
     ("data", "columns"): "an environment has no columns",
     ("data", "system"): "an environment has no conversations",
     ("data", "split"): "an environment has no splits",
+    ("data", "rows"): "an environment has no rows",
+    ("data", "format"): "the kind of an episode file is told by its suffix",
     ("evaluate", "held_out"): "nothing is held out: evaluations play on environments of their own",
     ("evaluate", "rows"): "evaluations count episodes; set evaluate.episodes",
     ("evaluate", "scorer"): "an agent is judged by its return",

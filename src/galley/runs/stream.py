@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import json
-import math
 import os
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import IO, Any, Self
 
 from galley.base import GalleyError
+from galley.base.finite import finite
 from galley.runs.atomic import disk_full_is_an_error
 
 _TAIL = 8192
@@ -33,9 +33,7 @@ class JsonLines:
         Raises:
             GalleyError: `disk-full`; nothing of the line is then left in the file.
         """
-        line = (
-            json.dumps(_finite(record), ensure_ascii=False, separators=(", ", ": "), allow_nan=False).encode() + b"\n"
-        )
+        line = json.dumps(finite(record), ensure_ascii=False, separators=(", ", ": "), allow_nan=False).encode() + b"\n"
         with disk_full_is_an_error(self.path):
             start = os.fstat(self._file.fileno()).st_size
             try:
@@ -134,14 +132,3 @@ def _parse(line: bytes) -> dict[str, Any] | None:
     except ValueError:
         return None
     return value if isinstance(value, dict) else None
-
-
-def _finite(value: Any) -> Any:
-    """JSON has no NaN and no infinity: a reader without Galley must not stumble over them."""
-    if isinstance(value, float):
-        return value if math.isfinite(value) else None
-    if isinstance(value, Mapping):
-        return {str(key): _finite(item) for key, item in value.items()}
-    if isinstance(value, list | tuple):
-        return [_finite(item) for item in value]
-    return value

@@ -21,6 +21,12 @@ def _run(args: Namespace) -> int:
     folder = find_run(args.runs, args.run)
     if args.rows is not None and args.rows < 1:
         raise GalleyError("usage", f"--rows {args.rows} is too few", hint="galley eval --help")
+    if folder.plan()["task"] == "control":
+        raise GalleyError(
+            "model-unsupported",
+            f"{folder.name} is an agent: it was judged by episodes when it was trained, there are no held-out rows",
+            hint=f"galley watch {folder.name} --episodes 100",
+        )
     from galley.evaluate import judge, render
 
     with watching(args) as observer:

@@ -23,6 +23,12 @@ def _run(args: Namespace) -> int:
     from galley.runs import find_run
 
     run = find_run(args.runs, args.run)
+    if run.plan()["task"] == "control":
+        raise GalleyError(
+            "model-unsupported",
+            f"{run.name} is an agent: it has no adapter",
+            hint=f"galley export {run.name} --to onnx",
+        )
     adapter = run.result / "adapter"
     if not adapter.is_dir():
         whole = (run.result / "model").is_dir()

@@ -70,7 +70,8 @@ def _text(facts: list[dict[str, Any]], root: str) -> str:
 
 def _likely(run: RunFolder, name: str) -> float | None:
     """What the plan expected; None where it expected nothing."""
-    return run.plan().get("predicted", {}).get(name, (0, 0, 0))[1] or None
+    expected = run.plan().get("predicted", {}).get(name, 0)  # low, likely and high; for agents one number
+    return (expected[1] if isinstance(expected, list) else expected) or None
 
 
 def _against(run: dict[str, Any], name: str, form: Callable[[float], str]) -> str:

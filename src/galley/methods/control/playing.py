@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from galley.base import GalleyError
 from galley.data.environments.samples import random_actions
 from galley.data.episodes.playing import Player, steps
 
@@ -17,6 +18,9 @@ if TYPE_CHECKING:
     Array = np.ndarray[Any, Any]
 
 __all__ = ["DecisionPlayer", "Player", "RandomPlayer", "evaluation_seed", "play", "verdict_seed"]
+
+LONGEST = 50_000
+"""Steps of an episode that is waited for."""
 
 
 def evaluation_seed(seed: int) -> int:
@@ -41,15 +45,24 @@ def play(environments: Environments, player: Player, episodes: int, *, seed: int
 
     Returns:
         The episodes, copy by copy.
+
+    Raises:
+        GalleyError: `environment-unsupported` for an episode that does not end within `LONGEST` steps.
     """
     number = environments.num_envs
     wanted = -(-episodes // number)
     done: list[list[Episode]] = [[] for _ in range(number)]
-    for _, _, step in steps(environments, player, seed):
+    for played, (_, _, step) in enumerate(steps(environments, player, seed), start=1):
         for episode in step.episodes:
             done[episode.environment].append(episode)
         if all(len(found) >= wanted for found in done):
             break
+        if played >= LONGEST * wanted:
+            raise GalleyError(
+                "environment-unsupported",
+                f"{'an episode' if wanted == 1 else f'{wanted} episodes'} did not end within {played:,} steps",
+                hint="give it a time limit, as a new run: data.options.wrappers: {time-limit: {steps: 1000}}",
+            )
     return [found[k] for k in range(wanted) for found in done][:episodes]
 
 

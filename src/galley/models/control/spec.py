@@ -48,7 +48,7 @@ def network_spec(reference: str | None, default: NetworkSpec) -> NetworkSpec:
     if kind.endswith(".py") and rest:
         return NetworkSpec(default.hidden, default.activation, reference)
     sizes, _, activation = rest.partition(":")
-    units = [part for part in sizes.split("x") if part]
+    units = sizes.split("x") if sizes else []
     good = all(unit.isdigit() and 0 < int(unit) <= MOST_UNITS for unit in units)
     if kind != "mlp" or not good or (activation and activation not in get_args(Activation)):
         raise GalleyError(
