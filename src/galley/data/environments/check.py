@@ -160,7 +160,7 @@ def _check_agents(settings: EnvironmentSettings, seed: int) -> Checked:
             random = np.random.default_rng(seed)
             trace: list[Any] = [agents.reset(seed).copy()]
             for _ in range(_STEPS):
-                step = agents.step(random_actions(agents.actions, agents.num_envs, random))
+                step = agents.step(random_actions(agents.actions, agents.num_envs, random, agents.action_masks()))
                 trace.append((step.observations, step.rewards, step.terminated, step.truncated))
             traces.append(trace)
     finally:

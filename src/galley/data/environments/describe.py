@@ -97,7 +97,7 @@ def _played(opened: Environments, seconds: float) -> tuple[float, float, float]:
     begun = time.perf_counter()
     spent = 0.0
     while steps == 0 or spent < seconds:
-        step = opened.step(random_actions(opened.actions, opened.num_envs, random))
+        step = opened.step(random_actions(opened.actions, opened.num_envs, random, opened.action_masks()))
         real = step.rewards if step.idle is None else step.rewards[~step.idle]
         if len(real):
             low, high = min(low, float(real.min())), max(high, float(real.max()))

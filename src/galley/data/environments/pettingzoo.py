@@ -5,10 +5,10 @@
 order of `possible_agents`; `num_envs` rows are asked for and the next multiple of the number of agents is made. An
 agent that is out while the others play on is an idle row.
 
-Policies of their own: `split(agents, groups)` gives one `Environments` for each group of agents. A job makes one agent
-(learner) for each and runs each in a thread of its own; `step` of a group waits until all groups have acted, so results
-do not depend on which thread is faster. All must make the same number of steps; a group that is closed early ends the
-others with an error. State is taken from the whole world, between rounds, when no thread is inside `step`.
+Policies of their own: `split(agents, groups)` gives one `Environments` for each group of agents. Whoever calls it makes
+one learner for each and runs each in a thread of its own; `step` of a group waits until all groups have acted, so
+results do not depend on which thread is faster. All must make the same number of steps; a group that is closed early
+ends the others with an error. State is taken from the whole world, between rounds, when no thread is inside `step`.
 """
 
 from __future__ import annotations
