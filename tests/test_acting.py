@@ -118,6 +118,7 @@ def test_interrupted_and_resumed_equals_undisturbed(method: str, tmp_path: Path)
     assert_same(whole, run(recipe(method), tmp_path / "broken"))
 
 
+@pytest.mark.dist
 def test_killed_at_any_moment_and_resumed_equals_undisturbed(tmp_path: Path) -> None:
     asked = recipe("dqn", budget={"steps": 4000}, evaluate={"every": 1000, "episodes": 2}, checkpoint={"every": 200})
     whole = run(asked, tmp_path / "whole")

@@ -125,7 +125,7 @@ def test_masks_of_an_environment_and_of_what_is_around_it() -> None:
         assert masks.tolist() == [[False, True, False]] * 2
 
 
-@pytest.mark.parametrize("vector", ["serial", "processes"])
+@pytest.mark.parametrize("vector", ["serial", pytest.param("processes", marks=pytest.mark.dist)])
 @pytest.mark.parametrize(
     ("fault", "code", "words"),
     [

@@ -51,6 +51,7 @@ def test_an_update_equals_stable_baselines3(words: str, optimizer: str) -> None:
     assert torch.allclose(ours, theirs, atol=1e-6)
 
 
+@pytest.mark.real
 def test_it_learns_cartpole() -> None:
     made = agent("gym:CartPole-v1", 40_000)
     done, returns = 0, []

@@ -385,6 +385,7 @@ def tracking() -> Any:
     return gymnasium.wrappers.TimeLimit(Tracking(), 20)
 
 
+@pytest.mark.real
 @pytest.mark.parametrize("name", NAMES)
 def test_it_learns_to_act_well_where_it_has_not_been(name: str) -> None:
     """20 steps an episode: random actions cost about 21, and learned ones, in episodes never seen, little."""

@@ -279,6 +279,7 @@ def pictures() -> gymnasium.Env[Any, Any]:
     return Pictures()
 
 
+@pytest.mark.real
 def test_pictures_and_categories_are_learned_from() -> None:
     agent = worlds.make(
         "dqn",

@@ -152,6 +152,7 @@ def test_environments_without_masks_are_refused() -> None:
     assert caught.value.code == "environment-unsupported"
 
 
+@pytest.mark.real
 def test_it_learns_what_is_allowed_and_good() -> None:
     """Choice 0 pays; where it is forbidden, nothing does."""
     settings = {"num_envs": 8, "num_steps": 32, "num_epochs": 5, "batch_size": 32, "learning_rate": 3e-3}

@@ -84,6 +84,7 @@ def test_bc_is_cross_entropy_for_choices_and_regression_for_numbers() -> None:
     assert mean(agent, "policy", batch) == pytest.approx(wanted.mean(), rel=1e-5)
 
 
+@pytest.mark.real
 def test_the_width_of_the_likelihood_is_learned() -> None:
     agent = stored.agent("bc", stored.pendulum((0.5,), 5), action_loss="likelihood", hidden=(32,))
     stored.trained(agent, 2000)
@@ -173,12 +174,14 @@ def test_networks_are_as_large_as_the_plan_says(name: str) -> None:
         assert said["networks"] == 4 * (trained - width + targets)
 
 
+@pytest.mark.real
 def test_bc_of_a_good_policy_is_good() -> None:
     good = stored.cartpole((0.1,), 20)
     agent = stored.trained(stored.agent("bc", good), 600)
     assert stored.mean_return(agent, "gym:CartPole-v1") > 450
 
 
+@pytest.mark.real
 def test_iql_is_better_than_what_is_stored() -> None:
     mixed = stored.cartpole((0.1, 0.45), 10, 100)
     assert 50 < mixed.returns.mean() < 100

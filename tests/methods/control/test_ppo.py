@@ -150,6 +150,7 @@ def test_a_low_target_ends_the_updates_of_a_round_early() -> None:
     assert calm.step(0).updates < wild.step(0).updates == 40
 
 
+@pytest.mark.real
 def test_it_learns_cartpole() -> None:
     made = agent("gym:CartPole-v1", 20_000)
     learn(made, 20_000)
@@ -159,6 +160,7 @@ def test_it_learns_cartpole() -> None:
     assert np.mean([episode.ret for episode in played]) > 400
 
 
+@pytest.mark.real
 def test_dicts_images_and_several_choices_are_learned_through_autograd(tmp_path: Path) -> None:
     settings: dict[str, Any] = {"num_envs": 4, "num_steps": 16, "learning_rate": 1e-3, "num_epochs": 4}
     words = "methods.control.test_ppo:dictionary"
