@@ -172,7 +172,8 @@ def test_the_task_is_guessed_from_the_data(name: str, text: str, task: str, tmp_
 def test_schema_is_json_schema(galley: Galley) -> None:
     schema = json.loads(galley("schema").out)
     assert schema["$schema"] == "https://json-schema.org/draft/2020-12/schema"
-    assert set(schema["required"]) == {"task", "model", "data"}
+    assert set(schema["required"]) == {"task", "data"}
+    assert schema["else"] == {"required": ["model"]}  # of every task but control
     assert any(line.startswith("override.tuning ") for line in galley("schema", "--keys").out.splitlines())
 
 
@@ -337,3 +338,30 @@ def test_chat_answers_one_question_or_a_stream_of_them(galley: Galley, monkeypat
     assert (seen["settings"].temperature, seen["settings"].max_new_tokens) == (0.5, 9)
     monkeypatch.setattr("sys.stdin", io.StringIO("a\nb\n/new\nc\n"))
     assert galley("chat", "faq-1").out == "1: a\n2: b\n1: c\n"
+
+
+@pytest.mark.parametrize(
+    ("words", "hint"),
+    [
+        (("eval", "agent"), "galley watch agent"),
+        (("merge", "agent"), "galley export agent"),
+        (("chat", "agent"), "galley watch agent"),
+    ],
+)
+def test_verbs_for_rows_point_agents_to_theirs(words: Sequence[str], hint: str, galley: Galley) -> None:
+    plan = {"task": "control", "steps": 9, "predicted": {"memory_bytes": 1 << 20, "memory_parts": {}}}
+    RunFolder.create(galley.folder / "runs", "agent", recipe="task: control\n", plan=plan, manifest={})
+    outcome = galley(*words)
+    assert outcome.code == 2
+    assert "error[model-unsupported]" in outcome.err
+    assert hint in outcome.err
+
+
+def test_runs_lists_agents_whose_memory_is_one_number(galley: Galley) -> None:
+    plan = {"task": "control", "steps": 9, "predicted": {"memory_bytes": 1 << 20, "memory_parts": {}}}
+    run = RunFolder.create(galley.folder / "runs", "agent", recipe="task: control\n", plan=plan, manifest={})
+    with run.open_metrics() as metrics:
+        metrics.append({"step": 9, "memory_bytes": 2 << 20})
+    assert "(+100%)" in galley("runs").out
+    (facts,) = json.loads(galley("runs", "--json").out)
+    assert facts["predicted_memory_bytes"] == 1 << 20

@@ -29,6 +29,8 @@ def json_schema(methods: MethodLookup) -> dict[str, Any]:
     for name in methods.names():
         definitions[f"method-{name}"] = _method_schema(name, methods, definitions)
         properties["method"]["anyOf"].append({"$ref": f"#/$defs/method-{name}"})
+    # An agent's network may be left out; everything else starts from a model.
+    schema |= {"if": {"properties": {"task": {"const": "control"}}}, "else": {"required": ["model"]}}
     schema["$schema"] = "https://json-schema.org/draft/2020-12/schema"
     schema["title"] = "Galley recipe"
     return schema
