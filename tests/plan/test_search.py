@@ -9,7 +9,7 @@ from dataclasses import replace
 from itertools import product
 
 import pytest
-from hypothesis import event, given, settings
+from hypothesis import event, example, given, settings
 from hypothesis import strategies as st
 
 from galley.base import GalleyError
@@ -99,6 +99,7 @@ def test_the_ways_fill_the_world_and_the_global_batch_is_kept(model: str, gpus: 
 
 
 @settings(max_examples=10, deadline=None)
+@example(model="8x7B", gpus=8, memory=[31, 33])
 @given(
     model=st.sampled_from(["8B", "8x7B"]),
     gpus=st.sampled_from([2, 8, 16]),

@@ -128,8 +128,8 @@ def _refined(judge: Judge, wanted: Workload, layout: Layout, pins: Pins) -> Iter
             if choice is None:
                 break
             yield choice
-            if choice.workload.recompute == recomputes(wanted, pins)[0]:
-                settled.add(rows)
+            if choice.workload.recompute == recomputes(wanted, pins)[0] and not wanted.offload_optimizer:
+                settled.add(rows)  # where the host keeps moments, sharing more also means moving less
             if choice.time.parts.get("pipeline", 0.0) > _VISIBLE_BUBBLE * choice.time.seconds:
                 for virtual in virtuals(judge.architecture, shared, choice.accumulation, pins):
                     woven = _lightest(judge, choice.workload, replace(shared, virtual=virtual), pins)
