@@ -165,6 +165,7 @@ WORKS = (
         20_000,
         (
             galley("equal", LARGE, **{"num_envs": 1, "learning_rate": 1e-3}),
+            galley("equal, bfloat16", LARGE, **{"num_envs": 1, "learning_rate": 1e-3, "matrix_products": "bfloat16"}),
             sb3(LARGE, learning_rate=1e-3),
         ),
     ),
