@@ -49,15 +49,18 @@ def train_control(
     world = open_world(asked.data.path, asked.data.options)
     if unfinished is None:
         decided = _plan(asked, world)
-        _check_device(decided.device)
+        _check_device(decided.device)  # before there is a run of it
         proof = control_manifest(asked.data.path, asked.data.options, seed=asked.seed)
         folder = lifecycle.create(asked, decided.model_dump(mode="json"), proof, runs_root, resume)
     else:
         folder = unfinished
         decided = ControlPlan.model_validate(folder.plan())
+        _check_device(decided.device)
     with folder.lock(), lifecycle.status(folder):
         log.attach(folder)
         check_world(folder, asked.data.path, asked.data.options)
+        for warning in decided.warnings:
+            log.note("plan", warning)
         if world.settings is not None:
             for message in check_environment(world.settings, seed=asked.seed).notes:
                 log.note("environment", message)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -129,7 +129,14 @@ def decide_control(case: ControlCase) -> ControlPlan:
         seed=recipe.seed,
         decisions=tuple(ledger.decisions),
         predicted=_memory(case, method.memory_bytes(facts), recipe.budget.memory),
+        warnings=tuple(_warnings(kind.Config.model_validate(options), steps)),
     )
+
+
+def _warnings(config: Any, steps: int) -> Iterator[str]:
+    starts = getattr(config, "learning_starts", 0)
+    if starts >= steps:
+        yield f"nothing is learned: method.learning_starts is {starts:,}, and there are {steps:,} steps"
 
 
 def _method(case: ControlCase, ledger: Ledger) -> str:

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from galley.base import format_bytes
 from galley.plan.control import ControlPlan
-from galley.plan.explain import Page
+from galley.plan.explain import Page, say_warnings
 
 _BOLD, _DIM, _CYAN = "\x1b[1m", "\x1b[2m", "\x1b[36m"
 
@@ -20,7 +20,13 @@ def explain_control(plan: ControlPlan, *, width: int, color: bool) -> str:
         color: whether to use ANSI colours.
     """
     page = Page(max(width, 60), color)
-    lines = [*_title(plan, page), *_decisions(plan, page), *_memory(plan, page), *_length(plan, page)]
+    lines = [
+        *_title(plan, page),
+        *_decisions(plan, page),
+        *_memory(plan, page),
+        *_length(plan, page),
+        *say_warnings(plan.warnings, page),
+    ]
     return "\n".join(line.rstrip() for line in lines) + "\n"
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import textwrap
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from galley.base import format_bytes, format_count, format_duration
 from galley.plan.types import Decision, Plan
@@ -32,7 +32,7 @@ def explain(plan: Plan, *, width: int, color: bool) -> str:
         *_time(plan, page),
         *_quality(plan, page),
         *_alternatives(plan, page),
-        *_warnings(plan, page),
+        *say_warnings(plan.warnings, page),
     ]
     return "\n".join(line.rstrip() for line in lines) + "\n"
 
@@ -233,10 +233,11 @@ def _alternatives(plan: Plan, page: Page) -> Iterator[str]:
         yield from page.fields(alternative.summary, "", alternative.lost_because, _DIM)
 
 
-def _warnings(plan: Plan, page: Page) -> Iterator[str]:
-    if not plan.warnings:
+def say_warnings(warnings: Sequence[str], page: Page) -> Iterator[str]:
+    """Lines about what the user should look at; none when there is nothing."""
+    if not warnings:
         return
     yield from page.heading("Look at this")
-    for warning in plan.warnings:
+    for warning in warnings:
         for number, line in enumerate(page.wrap(warning, 4)):
             yield page.paint(f"  {'!' if number == 0 else ' '} {line}", _YELLOW)
