@@ -8,8 +8,8 @@ the row's number of steps; its result (the best of its evaluations) then plays 1
 chosen. A row passes when the mean over seeds is at least the published mean minus two of its standard errors. Rows of
 LunarLander-v2 are compared with v3, which Gymnasium has in its place: the same world with a corrected wind.
 
-`mountaincar-must-fail` is a control: PPO with the default settings of Stable-Baselines3, which normalise nothing, does not
-solve MountainCar-v0, and should not.
+`mountaincar-must-fail` is a control: PPO with the default settings of Stable-Baselines3, which normalise nothing,
+does not solve MountainCar-v0, and should not.
 Interrupted, the same command continues.
 """
 
